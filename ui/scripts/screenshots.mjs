@@ -29,8 +29,12 @@ for (let i = 0; i < 14; i++) await start({ definition: { name: ['hello-loop', 'p
 runs.event = await start({ definition: { text: example('linear/payment.yaml').replace('  - stepType: SUBMIT\n    timeout: 30s\n', '  - stepType: SUBMIT\n    tool: { kind: noop }\n    timeout: 30s\n') }, params: { paymentId: 'pay-4711', amount: 25 } }, 'grace');
 await server.ask('POST', '/api/v1/tokens', { name: 'nightly', roles: ['operator'], tenant: 'acme' }, act('ada'));
 await server.ask('POST', '/api/v1/tokens', { name: 'ada', roles: ['admin'] }, act('ada'));
+await server.ask('PUT', '/api/v1/webhooks/github', { target: { start: { definition: 'hello-loop', params: { greeting: 'Hello from GitHub' } } }, signature: { github: {} }, secret: '${secret:HOOK}', headers: ['X-GitHub-Event'] }, act('grace'));
+await server.ask('PUT', '/api/v1/webhooks/payments', { target: { event: { type: 'payment.done', keyFrom: '/order/id' } }, signature: { stripe: { windowSeconds: 300 } }, secret: '${secret:HOOK}', enabled: false }, act('ada'));
 await server.ask('PUT', '/api/v1/sinks/warehouse', { address: 'webhook:http://127.0.0.1:9/events' }, act('ada')).catch(() => undefined);
-await server.ask('POST', `/api/v1/runs/${runs.saga}/signals`, { signalType: 'ESCALATE_ALERT', payload: { level: 'WARNING', note: 'the guest is late' } }, act('ada')).catch(() => undefined);
+const burning = await start({ definition: { text: SAGA } }, 'ada');
+await server.until(burning, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'), 60_000);
+await server.ask('POST', `/api/v1/runs/${burning}/signals`, { signalType: 'EMERGENCY_STOP', reason: 'the hotel is on fire', payload: { reason: 'the hotel is on fire' } }, act('ada'));
 await server.until(runs.rollback, (it) => it.status === 'FAILED', 60_000);
 await server.until(runs.hello, (it) => it.status === 'COMPLETED', 60_000);
 await server.until(runs.saga, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'), 60_000);
@@ -59,6 +63,7 @@ const PAGES = [
   ['editor', '#/definitions/error-routing?edit=1'],
   ['start', '#/definitions/hello-loop', server, async (page) => { await page.getByRole('button', { name: 'Start a run' }).click(); await page.getByLabel('greeting').waitFor(); }],
   ['schedules', '#/schedules?name=every-minute'],
+  ['webhooks', '#/webhooks?name=github'],
   ['queue', '#/queue'],
   ['outbox', '#/outbox'],
   ['alerts', '#/alerts'],

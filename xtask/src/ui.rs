@@ -31,7 +31,8 @@ Usage: cargo xtask browser [NAME | --flows]
 
 Needs Node 20 or newer and Chromium, which is installed as root on Debian; without one of them the task prints SKIPPED and
 succeeds. Each test starts `stepwell serve` on a SQLite store of its own. The variable STEPWELL_CHROMIUM names another
-browser; STEPWELL_BIN another server, otherwise target/debug/stepwell is built.
+browser; STEPWELL_BIN another server, otherwise stepwell is built, without --flows as a release because times are measured; STEPWELL_UI_BUNDLE a folder with a built
+bundle (`STEPWELL_UI_OUT=FOLDER npm run build` in ui/) that is served instead of that of the server.
 ";
 
 pub(crate) const SCREENSHOTS_HELP: &str = "\
@@ -45,9 +46,34 @@ Needs what `cargo xtask browser` needs. Each page is shown light and dark, on a 
 const SOURCES: &str = "ui";
 const BUNDLE: &str = "crates/server/ui";
 const LIST: &str = "crates/server/src/ui/bundle.rs";
+/// The tests of what people do.
+const FLOWS: &[&str] = &["tests/flows.test.mjs", "tests/flows-actions.test.mjs"];
 const TYPES: &str = "ui/src/api/schema.d.ts";
 /// The oldest Node that the tools run on.
 const NODE: u32 = 20;
+
+/// How the server is built.
+#[derive(Clone, Copy)]
+enum Profile {
+    Debug,
+    Release,
+}
+
+impl Profile {
+    fn flag(self) -> Option<&'static str> {
+        match self {
+            Profile::Debug => None,
+            Profile::Release => Some("--release"),
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Profile::Debug => "debug",
+            Profile::Release => "release",
+        }
+    }
+}
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -61,10 +87,10 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 
 pub(crate) fn browser(repo: &Repo, args: &[String]) -> Result<()> {
     // What people do is proven in two minutes; pages and large runs take several more.
-    let (name, tests) = match args {
-        [] => (None, "tests/"),
-        [only] if only == "--flows" => (None, "tests/flows.test.mjs"),
-        [name] => (Some(name.as_str()), "tests/"),
+    let (name, tests): (_, &[&str]) = match args {
+        [] => (None, &["tests/"]),
+        [only] if only == "--flows" => (None, FLOWS),
+        [name] => (Some(name.as_str()), &["tests/"]),
         _ => bail!("unknown arguments {args:?}; try --help"),
     };
     let Some((ui, chromium)) = Ui::with_browser(repo, "no browser was driven")? else {
@@ -74,8 +100,13 @@ pub(crate) fn browser(repo: &Repo, args: &[String]) -> Result<()> {
     if let Some(name) = name {
         script.extend(["--test-name-pattern", name]);
     }
-    script.push(tests);
-    ui.node(&script, &chromium)
+    script.extend(tests);
+    // What is measured is measured with what people use.
+    let profile = match tests == FLOWS {
+        true => Profile::Debug,
+        false => Profile::Release,
+    };
+    ui.node(&script, &chromium, profile)
 }
 
 pub(crate) fn screenshots(repo: &Repo, args: &[String]) -> Result<()> {
@@ -83,7 +114,7 @@ pub(crate) fn screenshots(repo: &Repo, args: &[String]) -> Result<()> {
     let Some((ui, chromium)) = Ui::with_browser(repo, "no screenshot was made")? else {
         return Ok(());
     };
-    ui.node(&["scripts/screenshots.mjs"], &chromium)
+    ui.node(&["scripts/screenshots.mjs"], &chromium, Profile::Debug)
 }
 
 /// The folder with the sources, on a machine that can build them.
@@ -156,13 +187,18 @@ impl<'a> Ui<'a> {
         }
     }
 
-    fn node(&self, args: &[&str], chromium: &Path) -> Result<()> {
+    fn node(&self, args: &[&str], chromium: &Path, profile: Profile) -> Result<()> {
         let server = match std::env::var_os("STEPWELL_BIN") {
             Some(server) => PathBuf::from(server),
             None => {
+                let mut build = vec!["build", "-q", "--locked", "-p", "stepwell"];
+                build.extend(profile.flag());
+                self.repo.cargo_output(&build)?;
                 self.repo
-                    .cargo_output(&["build", "-q", "--locked", "-p", "stepwell"])?;
-                self.repo.root.join("target/debug/stepwell")
+                    .root
+                    .join("target")
+                    .join(profile.folder())
+                    .join("stepwell")
             }
         };
         println!("+ node {}", args.join(" "));

@@ -25,6 +25,8 @@ use stepwell_http::hosts::{CheckedResolver, DeniedHost, HostRules};
 use stepwell_kernel::keys;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::address::denied_host;
+
 /// The prefix of webhook addresses in configurations.
 const SCHEME: &str = "webhook:";
 
@@ -191,11 +193,7 @@ impl Sink for Webhook {
                 let error = error.without_url();
                 Err(match DeniedHost::behind(&error) {
                     // Nothing is wrong with the other side; the lists must be changed first.
-                    Some(denied) => SinkError {
-                        why: denied_host(denied),
-                        retry_after: None,
-                        down: false,
-                    },
+                    Some(denied) => SinkError::refused(denied_host(denied)),
                     None => SinkError::down(chain(&error)),
                 })
             }
@@ -205,12 +203,6 @@ impl Sink for Webhook {
     fn patience(&self) -> Duration {
         self.options.timeout + Duration::from_secs(1)
     }
-}
-
-/// Why a host may not be asked.
-fn denied_host(denied: &DeniedHost) -> String {
-    let code = stepwell_kernel::codes::HOST_DENIED;
-    format!("{code}: {denied}")
 }
 
 /// Converts an unsuccessful response into an error.
@@ -232,6 +224,7 @@ fn refusal(response: &Response) -> SinkError {
         retry_after: retry_after.and_then(|it| stepwell_http::retry_after(it, SystemTime::now())),
         // Any other status, also 500, may concern only this delivery.
         down: busy || gateway,
+        is_final: false,
     }
 }
 
@@ -284,7 +277,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Installs the TLS provider of the process, unless one is already installed.
-fn install_provider() {
+pub(crate) fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let _ = rustls::crypto::ring::default_provider().install_default();

@@ -5,7 +5,7 @@
 //! zones and calendars; a month has no length, so ISO months are refused.
 
 /// The longest duration accepted, 366 days.
-pub const MAX_DURATION_MS: u64 = 366 * 86_400_000;
+pub const MAX_DURATION_MS: u64 = stepwell_kernel::time::LONGEST_WAIT_MS;
 
 /// What a bare number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

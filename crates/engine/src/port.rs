@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
@@ -45,11 +46,29 @@ pub trait Catalog {
     /// The plan that `path` names, as seen from the plan `from`.
     fn find(&self, from: &Plan, path: &str) -> Option<Arc<Plan>>;
 
-    /// The same for a run of a tenant: a catalog may have definitions that belong to one tenant.
-    fn find_for(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
-        let _ = tenant;
-        self.find(from, path)
+    /// The same for a run of a tenant and a project: a catalog may have definitions that belong to one of them.
+    fn find_for(
+        &self,
+        run: &RunContext,
+        from: &Plan,
+        path: &str,
+    ) -> Result<Option<Arc<Plan>>, NoChild> {
+        let _ = run;
+        Ok(self.find(from, path))
     }
+}
+
+/// Why a definition that is there starts no child run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoChild {
+    /// It does not now: the child is tried again.
+    Later(String),
+    /// It does not: the step that wants the child fails.
+    Refused {
+        /// The stable code of the error.
+        code: String,
+        why: String,
+    },
 }
 
 /// A catalog that has nothing.

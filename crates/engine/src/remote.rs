@@ -9,6 +9,8 @@
 //!
 //! A worker takes a seat before its results are reported: what they make ready is claimed for it in their commit.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -273,6 +275,26 @@ impl RemoteWork {
             true => LeaseState::Stopping,
             false => LeaseState::Lost,
         })
+    }
+
+    /// Which of these claims are still their workers': the lease has not ended and the work was not reported. A worker that is
+    /// told to stop has its lease until it has stopped. Nothing is extended. Asks the store, so it may block.
+    pub fn held(&self, claims: &[RemoteClaim]) -> Result<Vec<bool>, StoreError> {
+        let now = self.clock.now();
+        let mut leases: HashMap<&str, HashSet<(RunNo, String)>> = HashMap::new();
+        for claim in claims {
+            if let Entry::Vacant(worker) = leases.entry(&claim.worker) {
+                let held = self.store.leases(Some(&claim.worker), None, usize::MAX)?;
+                let alive = held.into_iter().filter(|it| it.until >= Some(now));
+                worker.insert(alive.map(|it| (it.run, it.target)).collect());
+            }
+        }
+        let has = |claim: &RemoteClaim| {
+            let lease = (claim.run, claim.name.clone());
+            let held = leases.get(claim.worker.as_str());
+            held.is_some_and(|held| held.contains(&lease))
+        };
+        Ok(claims.iter().map(has).collect())
     }
 
     /// Ends all leases of a worker that has stopped its work: the work is offered again soon. Says how many there were.

@@ -326,13 +326,13 @@ pub enum Command {
 impl Command {
     /// Refuses events that no run takes. Asked before an event is kept for a run, too: later nobody would be told.
     pub fn check_event(event_id: &str, event_type: &str) -> Result<(), Rejection> {
-        let fits = |text: &str| (1..=200).contains(&text.len());
+        let fits = |text: &str| (1..=200).contains(&text.len()) && !text.contains('\0');
         if fits(event_id) && !event_id.contains('|') && fits(event_type) {
             return Ok(());
         }
         Err(Rejection::new(
             Code::InvalidId,
-            "an event needs an id and a type of 1 to 200 characters, the id without |",
+            "an event needs an id and a type of 1 to 200 characters without NUL, the id without |",
         ))
     }
 

@@ -23,6 +23,9 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Time(pub i64);
 
+/// The longest that a definition or the report of a worker may let a step wait, 366 days.
+pub const LONGEST_WAIT_MS: u64 = 366 * 86_400_000;
+
 /// The latest instant the kernel writes down: the end of the year 9999, so that every instant has a
 /// four-digit year and arithmetic on hostile durations can never overflow.
 const LATEST: i64 = 253_402_300_799_999;

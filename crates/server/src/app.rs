@@ -5,12 +5,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stepwell_bus::Surroundings;
 use stepwell_engine::port::Clock;
 use stepwell_engine::projector;
 use stepwell_engine::service::Handle;
-use stepwell_engine::store::{RunNo, RunSummary, Store};
+use stepwell_engine::store::{AlertRow, NewAlert, RunNo, RunSummary, Store};
 use stepwell_engine::{Error, Limits, StartRequest};
 use stepwell_kernel::command::{Command, Reply};
+use stepwell_kernel::effect::Priority;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 use stepwell_views::RunView;
@@ -29,9 +31,13 @@ use crate::problem::{ApiProblem, unanswered};
 use crate::schedules::Waker;
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
+use crate::sources::SourceStates;
 use crate::telemetry::Telemetry;
 use crate::watermark::Watermarks;
 use crate::workers::Workers;
+
+/// How many of the newest alerts are looked at before one is raised again.
+const LATELY: usize = 200;
 
 /// How many calls of a store on another machine there may be at a time.
 const READERS: usize = 32;
@@ -82,6 +88,10 @@ pub(crate) struct AppParts {
     pub(crate) plans: PlanCache,
     /// Resolves the secrets of webhooks.
     pub(crate) secrets: Secrets,
+    /// What sinks and sources need from this process.
+    pub(crate) around: Surroundings,
+    /// What this server knows of its sources.
+    pub(crate) sources: SourceStates,
     /// Wakes who acts on due times and triggers.
     pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
@@ -170,6 +180,27 @@ impl App {
     pub(crate) async fn find(&self, caller: &Caller, run: &str) -> Result<RunNo, ApiProblem> {
         let (caller, run) = (caller.clone(), run.to_owned());
         self.ask(move |store| caller.find(store, &run)).await
+    }
+
+    /// Raises an alert that is about no run, unless it was raised lately: every server finds the same, also after a restart.
+    /// May block.
+    pub(crate) fn alert(&self, code: &str, message: String) {
+        tracing::warn!(code, "{message}");
+        let is_known = |it: &AlertRow| it.code == code && it.message == message;
+        let raised = self.store.alerts(LATELY).and_then(|lately| {
+            if lately.iter().any(is_known) {
+                return Ok(());
+            }
+            let alert = NewAlert {
+                code: code.to_owned(),
+                priority: Priority::P2,
+                message: message.clone(),
+            };
+            self.store.alert(None, &alert, self.now())
+        });
+        if let Err(error) = raised {
+            tracing::warn!(%error, code, "an alert could not be raised");
+        }
     }
 
     /// Sends a command to a run and waits for the answer, which comes after the commit.

@@ -9,15 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use stepwell_bus::open_sink;
+use stepwell_bus::{Surroundings, open_sink};
 use stepwell_engine::outbox::{self, Config, Notify, Publishers};
 use stepwell_engine::store::{SinkRow, Store};
-use stepwell_worker::hosts::HostRules;
 
 /// How often the store is asked for its sinks.
 const LOOK: Duration = Duration::from_secs(2);
 /// Timeout of one delivery.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longer than one delivery, so that no other server takes it in flight.
 const LEASE: Duration = Duration::from_secs(25);
 const BACKOFF: Duration = Duration::from_millis(200);
@@ -56,7 +55,7 @@ impl Deliveries {
     pub(crate) fn start(
         store: Arc<dyn Store>,
         bell: Bell,
-        hosts: Arc<HostRules>,
+        around: Surroundings,
     ) -> io::Result<Deliveries> {
         let (stop, stopped) = mpsc::channel();
         let mut table = SinkTable {
@@ -71,7 +70,7 @@ impl Deliveries {
             },
             store,
             bell,
-            hosts,
+            around,
             running: HashMap::new(),
         };
         let thread = thread::Builder::new().name("stepwell-sinks".into());
@@ -99,8 +98,8 @@ struct SinkTable {
     store: Arc<dyn Store>,
     config: Config,
     bell: Bell,
-    /// Which hosts may be asked.
-    hosts: Arc<HostRules>,
+    /// Which hosts may be asked, and what resolves secrets.
+    around: Surroundings,
     /// By the name of the sink: the row that the publisher was started for. None if it cannot be delivered to.
     running: HashMap<String, (SinkRow, Option<Publishers>)>,
 }
@@ -129,7 +128,7 @@ impl SinkTable {
                 continue;
             }
             changed = true;
-            let publishers = open_sink(&sink, TIMEOUT, &self.hosts).and_then(|open| {
+            let publishers = open_sink(&sink, &self.around).and_then(|open| {
                 let started = outbox::spawn(&self.store, vec![open], &self.config);
                 started.map_err(|error| error.to_string())
             });

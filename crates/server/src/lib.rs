@@ -15,6 +15,7 @@
 //! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
 //! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
 //! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
+//! - `sources`: messages of brokers that start runs or deliver events; `intake`: what webhooks and sources share.
 //! - `changes`: which runs have changed, for streams; `feed`: the same over all servers, with `watermark`s; `deliveries`: the publishers of sinks.
 //! - `ui`: the web UI, as files inside of the binary.
 //! - `workers`: workers in other processes, and the tokens of their tasks.
@@ -31,6 +32,7 @@ mod codes;
 mod definitions;
 mod deliveries;
 mod feed;
+mod intake;
 mod listener;
 mod metrics;
 mod problem;
@@ -38,6 +40,8 @@ mod retention;
 mod schedules;
 mod server;
 mod settings;
+mod sink_secrets;
+mod sources;
 mod telemetry;
 mod tls;
 pub mod triggers;
@@ -51,9 +55,11 @@ pub use access::{
     TokenRecord,
 };
 pub use api::openapi;
+pub use definitions::FoundProblem;
 pub use problem::ApiProblem;
 pub use retention::RetentionTimes;
 pub use server::{FetchPlan, FetchedPlan, RegisteredFile, Server, ServerError, ServerParts};
 pub use settings::{PORT, ServerSettings};
+pub use sink_secrets::SinkSecrets;
 pub use telemetry::TelemetrySettings;
 pub use tls::TlsFiles;

@@ -8,9 +8,11 @@ use serde::Serialize;
 use stepwell_engine::Error;
 use stepwell_engine::store::{StoreError, StoreErrorKind};
 use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_worker::artifacts::ArtifactError;
 use utoipa::ToSchema;
 
 use crate::codes;
+use crate::definitions::FoundProblem;
 
 /// Where the page of a code is served.
 pub(crate) const PAGES: &str = "/api/v1/errors/";
@@ -35,8 +37,7 @@ pub struct ApiProblem {
     pub retry_after: Option<NonZeroU64>,
     /// What is wrong at which place of a definition.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<Object>)]
-    pub problems: Vec<serde_json::Value>,
+    pub problems: Vec<FoundProblem>,
 }
 
 /// The code of a refusal beside its response, for the audit log.
@@ -70,7 +71,7 @@ impl ApiProblem {
         self
     }
 
-    pub(crate) fn with_problems(mut self, problems: Vec<serde_json::Value>) -> ApiProblem {
+    pub(crate) fn with_problems(mut self, problems: Vec<FoundProblem>) -> ApiProblem {
         self.problems = problems;
         self
     }
@@ -164,8 +165,9 @@ fn status_of(code: Code) -> StatusCode {
 
 impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> ApiProblem {
-        let passes = error.kind.may_pass() || error.kind == StoreErrorKind::Held;
-        let status = match passes {
+        let away = [StoreErrorKind::Held, StoreErrorKind::Gone];
+        let is_away = error.kind.may_pass() || away.contains(&error.kind);
+        let status = match is_away {
             true => StatusCode::SERVICE_UNAVAILABLE,
             false => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -176,7 +178,7 @@ impl From<StoreError> for ApiProblem {
             error.kind.code(),
             "the store of the server cannot be used now",
         );
-        match passes {
+        match is_away {
             true => problem.retry_after(1),
             false => problem,
         }
@@ -220,6 +222,28 @@ impl From<Error> for ApiProblem {
             | Error::Newer { .. }
             | Error::Plan { .. }) => of(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             error @ (Error::Schema { .. } | Error::Server { .. }) => ApiProblem::internal(&error),
+        }
+    }
+}
+
+impl From<ArtifactError> for ApiProblem {
+    fn from(error: ArtifactError) -> ApiProblem {
+        let of = |status| ApiProblem::new(status, error.code(), error.to_string());
+        match &error {
+            ArtifactError::Missing { .. } => of(StatusCode::NOT_FOUND),
+            ArtifactError::Exists { .. } => of(StatusCode::CONFLICT),
+            ArtifactError::TooLarge { .. } => of(StatusCode::PAYLOAD_TOO_LARGE),
+            // Damage is for the people who run the server, too.
+            ArtifactError::Corrupt { .. } => {
+                tracing::error!(%error, "an artifact is damaged");
+                of(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            // The message may name hosts and files: the log of the server has it.
+            ArtifactError::Store { .. } | ArtifactError::Address(_) => {
+                tracing::error!(%error, "the artifact store cannot be used");
+                let why = "the artifact store of the server cannot be used now";
+                ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), why).retry_after(1)
+            }
         }
     }
 }

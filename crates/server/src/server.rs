@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use stepwell_bus::Surroundings;
 use stepwell_dialects::Problem;
 use stepwell_dialects::plan::reference::PlanRef;
 use stepwell_engine::coordinator::{Config, Serves};
@@ -27,17 +28,18 @@ use crate::access::{Gate, LOCAL, TrailWriter};
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
-use crate::deliveries::{Bell, Deliveries};
+use crate::deliveries::{Bell, Deliveries, TIMEOUT};
 use crate::metrics::{Counted, Metrics};
 use crate::problem::ApiProblem;
 use crate::retention::{Deleter, Deletion};
 use crate::schedules::{Runner, Waker};
 use crate::settings::ServerSettings;
+use crate::sink_secrets::SinkSecrets;
 use crate::telemetry::{Sending, Telemetry};
 use crate::tls::Tls;
 use crate::watermark::Watermarks;
 use crate::workers::Workers;
-use crate::{api, feed, listener, workers};
+use crate::{api, feed, listener, sources, workers};
 
 /// How long a server may not renew its session before others take over its runs.
 const SESSION_MS: u64 = 5_000;
@@ -228,7 +230,11 @@ impl Server {
             metrics: metrics.clone(),
         };
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
-        let webhook_hosts = Arc::clone(&settings.webhook_hosts);
+        let around = Surroundings {
+            timeout: TIMEOUT,
+            hosts: Arc::clone(&settings.webhook_hosts),
+            secrets: Arc::new(SinkSecrets(secrets.clone())),
+        };
         let trail = TrailWriter::start(store.clone())?;
         let gate = Gate::new(
             &parts.settings.access,
@@ -253,6 +259,8 @@ impl Server {
             fetch: parts.fetch,
             plans,
             secrets,
+            around: around.clone(),
+            sources: sources::SourceStates::default(),
             due,
             error_page: parts.error_page,
             limits: parts.limits,
@@ -263,6 +271,7 @@ impl Server {
         }));
         runtime.spawn(feed::follow(Arc::clone(&app)));
         runtime.spawn(workers::announce(Arc::clone(&app)));
+        runtime.spawn(sources::follow(Arc::clone(&app)));
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings, tls)?,
             acting: Runner::start(Arc::clone(&app), woken)?,
@@ -270,7 +279,7 @@ impl Server {
             service,
             projector,
             scrub: scrub.transpose()?,
-            deliveries: Deliveries::start(delivered, bell, webhook_hosts)?,
+            deliveries: Deliveries::start(delivered, bell, around)?,
             deleter: Deleter::start(deletion)?,
             address,
             grace,

@@ -159,9 +159,10 @@ impl Loader {
     fn say_next(&self, server: &Server) {
         let url = format!("http://{}", server.address());
         let name = self.names.values().next();
-        let mut lines = vec![format!(
-            "list definitions:  curl -s {url}/api/v1/definitions"
-        )];
+        let mut lines = vec![
+            format!("see and steer all: open {url}/ in a browser"),
+            format!("list definitions:  curl -s {url}/api/v1/definitions"),
+        ];
         match name {
             Some(name) => {
                 let body = serde_json::json!({

@@ -157,7 +157,7 @@ fn flush_store(args: &FlushArgs, place: &StoreArgs) -> Result<Exit> {
     }
     if names.is_empty() {
         return usage(
-            "a sink is required: --sink NAME=webhook:https://…, or register one with `stepwell sinks add`",
+            "a sink is required: --sink NAME=ADDRESS, or register one with `stepwell sinks add`",
         );
     }
     let mut waited = 0;

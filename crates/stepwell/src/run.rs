@@ -417,7 +417,10 @@ fn show_result(
     let root = follower.root()?;
     if args.output == OutputFormat::Json {
         let snapshot = snapshot::snapshot(runs, root, ending.end, &ending.notes)?;
-        term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
+        term::print(&format!(
+            "{}\n",
+            serde_json::to_string_pretty(&serde_json::to_value(snapshot)?)?
+        ))?;
     } else {
         let below = follower.live();
         ending.tail = tail(args, root.live(), &below);
@@ -478,7 +481,10 @@ fn show_end(
     };
     let text = if args.output == OutputFormat::Json {
         let snapshot = snapshot::snapshot(runs, found, ending.end, &ending.notes)?;
-        format!("{}\n", serde_json::to_string_pretty(&snapshot)?)
+        format!(
+            "{}\n",
+            serde_json::to_string_pretty(&serde_json::to_value(snapshot)?)?
+        )
     } else {
         let below = ChildRuns::read(runs, found)?;
         let below: Vec<Live<'_>> = below.views.iter().map(Live::of).collect();

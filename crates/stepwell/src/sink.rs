@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use stepwell_bus::{WEBHOOK, is_sink_name, open_sink};
+use stepwell_bus::{
+    NoSecrets, SecretSource, SinkKind, Surroundings, is_sink_name, open_sink, sink_forms,
+};
 use stepwell_engine::outbox::{self, Config, Notify, Publishers};
 use stepwell_engine::store::{SinkRow, SinkStart, Store};
 use stepwell_kernel::time::Time;
+use stepwell_server::SinkSecrets;
+use stepwell_worker::secrets::Secrets;
 
 use crate::usage;
 
-const FORM: &str = "[NAME=]webhook:https://…";
 /// How often to check whether the outbox is empty.
 const LOOK: Duration = Duration::from_millis(20);
 /// Timeout of one delivery. A command that ends waits for the delivery in flight.
@@ -28,10 +31,11 @@ const BACKOFF: Duration = Duration::from_millis(200);
 /// The options for sinks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SinkArgs {
-    /// Deliver events to this webhook; can be repeated. `run` and `resume` register it in the store, as `stepwell
-    /// sinks add` does, so that later commands deliver to it too. NAME identifies the sink (default: webhook). The
-    /// secret in STEPWELL_SINK_SECRET signs the bodies
-    #[arg(long = "sink", value_name = "[NAME=]webhook:URL")]
+    /// Deliver events to this webhook or broker; can be repeated: `webhook:https://…`, `nats://…`, `redis://…`,
+    /// `kafka://…`, `amqp://…`, `snowflake://…` (docs/sinks.md). `run` and `resume` register it in the store, as
+    /// `stepwell sinks add` does, so that later commands deliver to it too. NAME identifies the sink (default: its kind,
+    /// such as webhook). The secret in STEPWELL_SINK_SECRET signs the bodies of webhooks
+    #[arg(long = "sink", value_name = "[NAME=]ADDRESS")]
     sinks: Vec<String>,
     /// Number of failed attempts after which a delivery becomes a dead letter
     #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..))]
@@ -51,7 +55,7 @@ impl SinkArgs {
             let (name, _) = parse(text)?;
             if names.iter().any(|it| it == name) {
                 return usage(format!(
-                    "the sink name {name} is used twice; give each sink its own name: --sink NAME=webhook:https://…"
+                    "the sink name {name} is used twice; give each sink its own name: --sink NAME=ADDRESS"
                 ));
             }
             names.push(name.to_owned());
@@ -69,7 +73,7 @@ impl SinkArgs {
         self.names()?;
         let row = |text: &String| {
             let (name, address) = parse(text)?;
-            row(name, &format!("{WEBHOOK}{address}"), now)
+            row(name, address, now)
         };
         self.sinks.iter().map(row).collect()
     }
@@ -135,24 +139,48 @@ impl SinkArgs {
 
 /// ` --sink …` for one sink, without its address.
 pub(crate) fn flag(name: &str) -> String {
-    format!(" --sink {name}={WEBHOOK}URL")
+    format!(" --sink {name}=ADDRESS")
 }
 
 /// Splits a sink into name and address.
 fn parse(text: &str) -> Result<(&str, &str)> {
     // An address may contain `=` too, but only after a `:`.
     let (name, address) = match text.split_once('=') {
-        Some((name, address)) if !name.contains(':') => (name, address),
-        _ => ("webhook", text),
+        Some((name, address)) if !name.contains(':') => (Some(name), address),
+        _ => (None, text),
     };
-    if !is_sink_name(name) {
-        return usage(format!(
-            "the name of a sink may contain letters, digits, `-`, `_` and `.`; write a sink as {FORM}"
-        ));
+    let form = || {
+        format!(
+            "write a sink as [NAME=]ADDRESS, where ADDRESS is one of {}",
+            sink_forms()
+        )
+    };
+    let Some(kind) = SinkKind::of(address) else {
+        return usage(format!("invalid sink; {}", form()));
+    };
+    let name = name.unwrap_or(kind.name);
+    match is_sink_name(name) {
+        true => Ok((name, address)),
+        false => usage(format!(
+            "the name of a sink may contain letters, digits, `-`, `_` and `.`; {}",
+            form()
+        )),
     }
-    match address.strip_prefix(WEBHOOK) {
-        Some(address) => Ok((name, address)),
-        None => usage(format!("invalid sink; write a sink as {FORM}")),
+}
+
+/// What sinks need from this process.
+fn around() -> Surroundings {
+    let secrets: Arc<dyn SecretSource> = match Secrets::from_env() {
+        Ok(secrets) => Arc::new(SinkSecrets(secrets)),
+        Err(error) => {
+            tracing::warn!(%error, "sinks cannot use secrets");
+            Arc::new(NoSecrets)
+        }
+    };
+    Surroundings {
+        timeout: TIMEOUT,
+        secrets,
+        ..Surroundings::default()
     }
 }
 
@@ -164,7 +192,7 @@ pub(crate) fn row(name: &str, address: &str, since: Time) -> Result<SinkRow> {
         since,
     };
     parse(&format!("{name}={address}"))?;
-    match open_sink(&sink, TIMEOUT, &Arc::default()) {
+    match open_sink(&sink, &around()) {
         Ok(_) => Ok(sink),
         Err(fault) => usage(format!("sink {name}: {fault}")),
     }
@@ -184,11 +212,12 @@ pub(crate) struct SinkPublishers {
 impl SinkPublishers {
     /// Starts the publishers of sinks that have none yet.
     fn start(&mut self, sinks: &[SinkRow]) -> Result<()> {
+        let around = around();
         for sink in sinks {
             if self.names.contains(&sink.name) {
                 continue;
             }
-            match open_sink(sink, TIMEOUT, &Arc::default()) {
+            match open_sink(sink, &around) {
                 Ok(open) => {
                     let started = outbox::spawn(&self.store, vec![open], &self.config)?;
                     self.publishers.push(started);
@@ -256,10 +285,18 @@ mod tests {
 
     #[test]
     fn a_sink_has_a_name_and_an_address() {
-        let (name, address) = parse("a=webhook:https://x/?k=v").unwrap();
-        assert_eq!((name, address), ("a", "https://x/?k=v"));
-        let (name, address) = parse("webhook:https://x/?k=v").unwrap();
-        assert_eq!((name, address), ("webhook", "https://x/?k=v"));
+        for (text, name, address) in [
+            ("a=webhook:https://x/?k=v", "a", "webhook:https://x/?k=v"),
+            (
+                "webhook:https://x/?k=v",
+                "webhook",
+                "webhook:https://x/?k=v",
+            ),
+            ("nats://x/S?subject=a", "nats", "nats://x/S?subject=a"),
+            ("b=kafka://x/t", "b", "kafka://x/t"),
+        ] {
+            assert_eq!(parse(text).unwrap(), (name, address));
+        }
         for odd in [
             "https://x",
             "=webhook:https://x",

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
+use stepwell_bus::shown_address;
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::SinkStart;
@@ -23,13 +24,15 @@ use crate::text_table;
 Examples:
   stepwell sinks add audit webhook:https://example.com/events
   stepwell sinks add audit webhook:https://example.com/events --from beginning
+  stepwell sinks add stream nats://nats.example/EVENTS?auth=nats-user
   stepwell sinks list
   stepwell sinks remove audit
 
 A registered sink gets every event of every run, no matter who commits it: `run`, `resume`, a command such as
 `runs cancel`, a program with the engine. `run`, `resume` and `outbox flush` deliver. The address is kept
-in the store: readers of the store can read it. The variable STEPWELL_SINK_SECRET of the process that
-delivers signs the bodies.
+in the store: readers of the store can read it. A password is never in the address of a broker: `auth` names a
+secret of the process that delivers. The variable STEPWELL_SINK_SECRET of that process signs the bodies of
+webhooks. docs/sinks.md lists the addresses.
 
 Exit codes: 0 done, 1 the sink is unknown or the store cannot be used, 2 wrong usage.")]
 pub(crate) struct SinksArgs {
@@ -44,8 +47,8 @@ enum SinksCommand {
         /// Name of the sink: letters, digits, `-`, `_` and `.`
         #[arg(value_name = "NAME")]
         name: String,
-        /// Address of the sink
-        #[arg(value_name = "webhook:URL")]
+        /// Address of the sink: `webhook:https://…`, `nats://…`, `redis://…`, `kafka://…`, `amqp://…`, `snowflake://…`
+        #[arg(value_name = "ADDRESS")]
         address: String,
         /// Which events the sink gets
         #[arg(long, value_enum, default_value_t = FromWord::Now)]
@@ -149,7 +152,7 @@ fn list(on: &CommonArgs) -> Result<Exit> {
             for sink in store.sinks()? {
                 let (pending, _) = store.backlog(&sink.name)?;
                 rows.push(SinkLine {
-                    address: shown(&sink.address),
+                    address: shown_address(&sink.address),
                     since: sink.since.to_rfc3339(),
                     name: sink.name,
                     pending,
@@ -211,19 +214,4 @@ fn remove(name: &str, on: &CommonArgs) -> Result<Exit> {
         &json!({ "sink": name, "dropped": dropped }),
     )?;
     Ok(Exit::Ok)
-}
-
-/// An address without what may be a secret: the name and password before the host, and everything after the path.
-fn shown(address: &str) -> String {
-    let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (host, path) = rest
-        .split_once('/')
-        .map_or((rest, None), |(host, path)| (host, Some(path)));
-    let host = host.rsplit('@').next().unwrap_or_default();
-    let path = path.map_or_else(String::new, |path| format!("/{path}"));
-    match scheme {
-        "" => format!("{host}{path}"),
-        _ => format!("{scheme}://{host}{path}"),
-    }
 }

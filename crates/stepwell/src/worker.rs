@@ -26,7 +26,7 @@ use crate::log;
 use crate::place::ServerArgs;
 use crate::work::{self, ConfigArgs};
 use carrier::ThroughServer;
-use tools::{GivenTasks, Tools};
+use tools::{GivenTasks, SentLines, Tools};
 
 /// Execute steps of a server in this process: with the tools of this machine
 #[derive(Debug, Args)]
@@ -114,8 +114,10 @@ async fn work(args: &WorkerArgs, connection: Connection, stop: Arc<Notify>) -> R
     // Lines go to the server; what is written here is only on its way.
     let folder = std::env::temp_dir().join(format!("stepwell-worker-{}", uuid::Uuid::now_v7()));
     let logs = Logs::open(&folder);
+    let (sent_lines, asked) = SentLines::new();
     let forwarding = tokio::spawn(tools::forward(
         logs.subscribe(),
+        asked,
         connection.clone(),
         Arc::clone(&given),
     ));
@@ -132,7 +134,7 @@ async fn work(args: &WorkerArgs, connection: Connection, stop: Arc<Notify>) -> R
         lease: Duration::from_secs(args.lease.get().into()),
         grace: Duration::from_secs(10),
     };
-    let tools = Tools::new(connection.clone(), crew, given);
+    let tools = Tools::new(connection.clone(), crew, given, sent_lines);
     log::line(&format!(
         "worker {worker_id} serves {BUILT_IN}/pipeline (the built-in tools) for {}, {} steps at a time",
         connection.url(),

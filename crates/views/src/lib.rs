@@ -2,6 +2,7 @@
 //!
 //! - [`RunView`]: the state and all events of a run, read from a store or a server without an engine.
 //! - [`snapshot`]: the run for programs, as the snapshot of the contract with `ext` beside it.
+//! - [`run_ext`]: the shape of that snapshot, with schemas.
 //! - [`why`]: what an open run waits for, in sentences; [`stuck`]: what keeps it from going on.
 //! - [`people`]: who started, approved and answered; [`answers`]: what an answer came to.
 //! - [`allowed`]: what a person may do to a run now, and why not.
@@ -21,6 +22,7 @@ pub mod duration;
 pub mod evidence;
 pub mod people;
 pub mod phrases;
+pub mod run_ext;
 mod run_view;
 pub mod snapshot;
 pub mod stuck;

@@ -1,6 +1,7 @@
 //! Who did what by hand in a run: who started it, who approved, and who answered for a step.
 
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use stepwell_kernel::command::ManualOutcome;
 use stepwell_kernel::decide::{approvals_needed, open_token};
 use stepwell_kernel::event::{
@@ -48,10 +49,32 @@ impl Act {
         text
     }
 
-    pub fn json(&self) -> Json {
-        json!({ "stepId": self.step, "outcome": self.word, "by": self.by, "at": self.at.to_rfc3339(),
-            "notes": self.notes, "evidenceRefs": self.evidence })
+    #[must_use]
+    pub fn row(&self) -> ActRow {
+        ActRow {
+            step_id: self.step.clone(),
+            outcome: self.word.to_owned(),
+            by: self.by.clone(),
+            at: self.at.to_rfc3339(),
+            notes: self.notes.clone(),
+            evidence_refs: self.evidence.clone(),
+        }
     }
+}
+
+/// What a person did, for programs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActRow {
+    /// The step that the person answered for; null for the approval of the run.
+    pub step_id: Option<String>,
+    /// `approved`, `succeeded`, `failed` or `cancelled`.
+    pub outcome: String,
+    pub by: String,
+    pub at: String,
+    /// Why, in the words of the person.
+    pub notes: Option<String>,
+    pub evidence_refs: Vec<String>,
 }
 
 /// What people did in a run, in the order of the log.

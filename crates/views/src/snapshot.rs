@@ -1,16 +1,20 @@
 //! The run for programs: its state and its log as JSON.
 
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use stepwell_dialects::document::{contract_words, run_substatus, run_word, step_word};
 use stepwell_engine::Error;
 use stepwell_engine::read::{LogRecords, LoggedRun, RunSource};
 use stepwell_kernel::contract::Record;
-use stepwell_kernel::event::{Event, UndoOutcome};
+use stepwell_kernel::event::Event;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::snapshot::{ContractEvent, RunSnapshot, StepSnapshot, project};
 use stepwell_kernel::state::{State, UndoStatus, Visit};
 use stepwell_kernel::time::Time;
 
+use crate::run_ext::{
+    ChildRow, ItemCounts, ParentRun, RunExt, RunOutput, RunShown, ShownExt, TokensOfEdge, UndoRow,
+    UndoWord, VisitRow,
+};
 use crate::stuck::{End, stuck};
 use crate::why::{self, WorkName};
 use crate::{RunView, child_id, people};
@@ -36,7 +40,7 @@ pub fn snapshot(
     logged: &LoggedRun,
     end: End,
     notes: &[String],
-) -> Result<Json, Error> {
+) -> Result<RunOutput, Error> {
     upto(source, logged, logged.last_read(), end, notes)
 }
 
@@ -48,7 +52,7 @@ fn upto(
     seq: u64,
     end: End,
     notes: &[String],
-) -> Result<Json, Error> {
+) -> Result<RunOutput, Error> {
     let (plan, state) = (&*logged.plan, &logged.state);
     let records = LogRecords::of(logged).unread(source, usize::MAX)?;
     let events: Vec<ContractEvent> = records
@@ -58,27 +62,30 @@ fn upto(
         .collect();
     let mut snapshot = project(state.run_id(), &events);
     complete(&mut snapshot, plan, state);
-    let mut value = json!(snapshot);
     let net = plan.net();
-    value["ext"] = json!({
-        "planId": net.plan_id,
-        "planVersion": net.plan_version,
-        "planHash": plan.hash(),
-        "dialect": net.dialect.name(),
-        "word": run_word(plan, state),
-        "substatus": run_substatus(plan, state),
-        "steps": steps(plan, state),
-        "tokens": tokens(plan, state),
-        "params": without_secrets(&plan.policy().hidden, json!(state.current_params())),
-        "ctx": without_secrets(&plan.policy().hidden, json!(state.ctx())),
-        "parent": state.parent().map(|it| json!({ "runId": it.run_id, "stepId": it.step_id })),
-        "repeats": state.original_run_id(),
-        "compensation": undone(plan, state),
-        "stuck": stuck(plan, state, end),
-        "notes": notes,
-        "unknownToThisVersion": logged.unknown_to_this_version(),
-    });
-    Ok(value)
+    let hidden = &plan.policy().hidden;
+    let ext = RunExt {
+        plan_id: net.plan_id.clone(),
+        plan_version: net.plan_version.clone(),
+        plan_hash: plan.hash().to_owned(),
+        dialect: net.dialect.name().to_owned(),
+        word: run_word(plan, state).to_owned(),
+        substatus: run_substatus(plan, state).map(str::to_owned),
+        steps: steps(plan, state),
+        tokens: tokens(plan, state),
+        params: without_secrets(hidden, Json::clone(&state.current_params())),
+        ctx: without_secrets(hidden, serde_json::json!(state.ctx())),
+        parent: state.parent().map(|it| ParentRun {
+            run_id: it.run_id.clone(),
+            step_id: it.step_id.clone(),
+        }),
+        repeats: state.original_run_id().map(str::to_owned),
+        compensation: undone(plan, state),
+        stuck: stuck(plan, state, end),
+        notes: notes.to_vec(),
+        unknown_to_this_version: logged.unknown_to_this_version(),
+    };
+    Ok(RunOutput { snapshot, ext })
 }
 
 /// The same for who looks at a run: with what it waits for, who started it and who answered. `unserved` is work of which it
@@ -88,12 +95,12 @@ pub fn shown(
     view: &RunView,
     now: Time,
     unserved: &[WorkName],
-) -> Result<Json, Error> {
+) -> Result<RunShown, Error> {
     shown_upto(source, view, view.last_read(), now, unserved)
 }
 
 /// The run as it was after one of its events, as `shown` would have told it then. The view must not have later events.
-pub fn shown_at(source: &dyn RunSource, view: &RunView, seq: u64) -> Result<Json, Error> {
+pub fn shown_at(source: &dyn RunSource, view: &RunView, seq: u64) -> Result<RunShown, Error> {
     shown_upto(source, view, seq, view.state.last_at(), &[])
 }
 
@@ -103,23 +110,27 @@ fn shown_upto(
     seq: u64,
     now: Time,
     unserved: &[WorkName],
-) -> Result<Json, Error> {
-    let mut value = upto(source, view, seq, End::default(), &[])?;
+) -> Result<RunShown, Error> {
+    let RunOutput { snapshot, ext } = upto(source, view, seq, End::default(), &[])?;
     let reasons = why::reasons(view, now, unserved);
-    value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
-    value["ext"]["children"] = children(view);
-    value["ext"]["startedBy"] = json!(view.state.context().triggered_by);
-    value["ext"]["answers"] = people::acts(view).iter().map(people::Act::json).collect();
-    value["ext"]["hasOwner"] = view.head.session.is_some().into();
-    Ok(value)
+    let ext = ShownExt {
+        run: ext,
+        waits_for: reasons.iter().map(why::Reason::row).collect(),
+        children: children(view),
+        started_by: view.state.context().triggered_by.clone(),
+        answers: people::acts(view).iter().map(people::Act::row).collect(),
+        has_owner: view.head.session.is_some(),
+    };
+    Ok(RunShown { snapshot, ext })
 }
 
 /// The child runs that steps have waited for, in the order of the log.
-fn children(view: &RunView) -> Json {
+fn children(view: &RunView) -> Vec<ChildRow> {
     let child = |event: &Event| {
-        let run = child_id(event)?;
-        let step = view.plan.step_id(event.body.step()?);
-        Some(json!({ "stepId": step, "runId": run }))
+        Some(ChildRow {
+            run_id: child_id(event)?.to_owned(),
+            step_id: view.plan.step_id(event.body.step()?),
+        })
     };
     view.events.iter().filter_map(child).collect()
 }
@@ -176,20 +187,21 @@ fn without_secrets(hidden: &[String], value: Json) -> Json {
     }
 }
 
-/// The edges that hold tokens: a step that waits for all of its edges has not fired yet.
-fn tokens(plan: &Plan, state: &State) -> Vec<Json> {
+fn tokens(plan: &Plan, state: &State) -> Vec<TokensOfEdge> {
     let edges = plan.net().edges.iter().zip(state.marks()).enumerate();
     edges
         .filter(|(_, (_, count))| **count > 0)
-        .map(|(no, (edge, count))| {
-            let name = |no| plan.step_id(StepRef::first(no));
-            json!({ "edge": no, "from": name(edge.from), "to": name(edge.to), "count": count })
+        .map(|(no, (edge, count))| TokensOfEdge {
+            edge: no,
+            from: plan.step_id(StepRef::first(edge.from)),
+            to: plan.step_id(StepRef::first(edge.to)),
+            count: *count,
         })
         .collect()
 }
 
 /// Every step of the plan in the language's own words, also those that no token has reached.
-fn steps(plan: &Plan, state: &State) -> Vec<Json> {
+fn steps(plan: &Plan, state: &State) -> Vec<VisitRow> {
     let mut rows = Vec::new();
     for no in plan.numbers() {
         let visits = state.steps()[no.0 as usize].visits();
@@ -204,66 +216,63 @@ fn steps(plan: &Plan, state: &State) -> Vec<Json> {
     rows
 }
 
-fn step(plan: &Plan, state: &State, at: StepRef, visit: Option<&Visit>) -> Json {
+fn step(plan: &Plan, state: &State, at: StepRef, visit: Option<&Visit>) -> VisitRow {
     let run = visit.map(|visit| visit.run());
-    let items = visit.and_then(|visit| visit.each()).map(|each| {
-        let done = each.ended();
-        json!({ "count": each.count(), "done": done, "failed": each.failed() })
+    let items = visit.and_then(|visit| visit.each()).map(|each| ItemCounts {
+        count: each.count(),
+        done: each.ended(),
+        failed: each.failed(),
     });
-    json!({
-        "stepId": plan.step_id(at),
-        "step": plan.step(at.step).name,
-        "visit": visit.map(|_| at.visit),
-        "word": step_word(plan, state, at),
-        "startedAt": run.and_then(|run| run.started_at()).map(Time::to_rfc3339),
-        "endedAt": run.and_then(|run| run.ended_at()).map(Time::to_rfc3339),
-        "executions": run.map_or(0, |run| run.execution()),
-        "attempts": run.map_or(0, |run| run.tries()),
-        "losses": run.map_or(0, |run| run.losses()),
-        "output": run.and_then(|run| run.output()),
-        "error": run.and_then(|run| run.error()),
-        "outcomeUnknown": run.is_some_and(|run| run.unknown()),
-        "items": items,
-        "compensation": run.map(|run| compensation(run.compensation())),
-    })
-}
-
-fn compensation(compensation: UndoStatus) -> &'static str {
-    match compensation {
-        UndoStatus::None => "none",
-        UndoStatus::Due => "due",
-        UndoStatus::Running => "running",
-        UndoStatus::Done => "done",
-        UndoStatus::Failed => "failed",
-        UndoStatus::NotCompensable => "not_compensable",
+    VisitRow {
+        step_id: plan.step_id(at),
+        step: plan.step(at.step).name.clone(),
+        visit: visit.map(|_| at.visit),
+        word: step_word(plan, state, at).to_owned(),
+        started_at: run.and_then(|run| run.started_at()).map(Time::to_rfc3339),
+        ended_at: run.and_then(|run| run.ended_at()).map(Time::to_rfc3339),
+        executions: run.map_or(0, |run| run.execution()),
+        attempts: run.map_or(0, |run| run.tries()),
+        losses: run.map_or(0, |run| run.losses()),
+        output: run
+            .and_then(|run| run.output())
+            .map(|it| Json::clone(it))
+            .unwrap_or_default(),
+        error: run.and_then(|run| run.error()).cloned(),
+        outcome_unknown: run.is_some_and(|run| run.unknown()),
+        items,
+        compensation: run.map(|run| compensation(run.compensation())),
     }
 }
 
-/// The result of each undo, for programs.
-fn undone(plan: &Plan, state: &State) -> Json {
-    let name = |outcome| match outcome {
-        UndoOutcome::Done => "done",
-        UndoOutcome::Failed => "failed",
-        UndoOutcome::NotCompensable => "not_compensable",
-        UndoOutcome::NotRun => "not_run",
-    };
+fn compensation(compensation: UndoStatus) -> UndoWord {
+    match compensation {
+        UndoStatus::None => UndoWord::None,
+        UndoStatus::Due => UndoWord::Due,
+        UndoStatus::Running => UndoWord::Running,
+        UndoStatus::Done => UndoWord::Done,
+        UndoStatus::Failed => UndoWord::Failed,
+        UndoStatus::NotCompensable => UndoWord::NotCompensable,
+    }
+}
+
+fn undone(plan: &Plan, state: &State) -> Vec<UndoRow> {
     state
         .undos()
         .iter()
-        .map(|undo| {
-            json!({
-                "stepId": plan.step_id(undo.step),
-                "outcome": name(undo.outcome),
-                "executions": undo.executions,
-                "attempts": undo.attempts,
-                "error": undo.error,
-            })
+        .map(|undo| UndoRow {
+            step_id: plan.step_id(undo.step),
+            outcome: undo.outcome,
+            executions: undo.executions,
+            attempts: undo.attempts,
+            error: undo.error.clone(),
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -1,15 +1,22 @@
 //! What a cancel with compensation would undo, before anybody cancels.
 
-use serde_json::{Value as Json, json};
 use stepwell_engine::rows::target_name;
 use stepwell_kernel::decide::undo_order;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 
 use crate::RunView;
+use crate::run_ext::UndoPreview;
+
+/// The steps that a cancel with compensation would undo now, in this order.
+#[must_use]
+pub fn undone_steps(view: &RunView) -> Vec<String> {
+    let (undo, _) = undo_order(&view.plan, &view.state);
+    undo.iter().map(|at| view.plan.step_id(*at)).collect()
+}
 
 /// What would be undone, in this order, what cannot be undone, and the work whose end decides whether it is.
 #[must_use]
-pub fn preview(view: &RunView) -> Json {
+pub fn preview(view: &RunView) -> UndoPreview {
     let (plan, state) = (&view.plan, &view.state);
     let (undo, cannot) = undo_order(plan, state);
     let in_flight: Vec<String> = wake_sources(plan, state)
@@ -26,11 +33,18 @@ pub fn preview(view: &RunView) -> Json {
             | WakeSource::Proceed => None,
         })
         .collect();
-    json!({
-        "runId": state.run_id(),
-        "ended": state.phase().is_ended(),
-        "undo": undo.iter().map(|at| plan.step_id(*at)).collect::<Vec<_>>(),
-        "cannotUndo": cannot.iter().map(|at| plan.step_id(*at)).collect::<Vec<_>>(),
-        "inFlight": in_flight,
-    })
+    let message = match undo.is_empty() {
+        true => "nothing would be undone",
+        false => {
+            "these steps are undone by a cancel with `compensate: true`; a cancel without it undoes nothing"
+        }
+    };
+    UndoPreview {
+        run_id: state.run_id().to_owned(),
+        message: message.to_owned(),
+        ended: state.phase().is_ended(),
+        undo: undo.iter().map(|at| plan.step_id(*at)).collect(),
+        cannot_undo: cannot.iter().map(|at| plan.step_id(*at)).collect(),
+        in_flight,
+    }
 }

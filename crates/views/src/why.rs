@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use stepwell_dialects::words::quote;
 use stepwell_engine::rows::{BUILT_IN, served_by, target_name};
 use stepwell_engine::run_id_for;
@@ -94,25 +95,50 @@ impl Reason {
         }
     }
 
-    pub fn json(&self) -> Json {
-        let mut json = json!({
-            "kind": self.kind,
-            "stepId": self.step,
-            "text": self.text(),
-            "says": self.says,
-            "command": self.command,
-            "since": self.since.map(Time::to_rfc3339),
-            "until": self.until.map(Time::to_rfc3339),
-        });
-        if let Some(work) = &self.work {
-            json["queue"] = work.queue.as_str().into();
-            json["operation"] = work.operation.as_str().into();
+    #[must_use]
+    pub fn row(&self) -> ReasonRow {
+        ReasonRow {
+            kind: self.kind.to_owned(),
+            step_id: self.step.clone(),
+            text: self.text(),
+            says: self.says.clone(),
+            command: self.command.clone(),
+            since: self.since.map(Time::to_rfc3339),
+            until: self.until.map(Time::to_rfc3339),
+            queue: self.work.as_ref().map(|it| it.queue.clone()),
+            operation: self.work.as_ref().map(|it| it.operation.clone()),
+            unserved: self.is_unserved,
         }
-        if self.is_unserved {
-            json["unserved"] = true.into();
-        }
-        json
     }
+}
+
+/// One thing that can continue a run, for programs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReasonRow {
+    /// What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`.
+    pub kind: String,
+    /// The step that waits; null if the whole run does.
+    pub step_id: Option<String>,
+    /// What is waited for, with the command that gives it.
+    pub text: String,
+    /// What is waited for, without the command.
+    pub says: String,
+    /// The command that gives what is waited for, where a person can give it.
+    pub command: Option<String>,
+    /// Since when it is waited for.
+    pub since: Option<String>,
+    /// When the wait ends by itself.
+    pub until: Option<String>,
+    /// The queue that a worker must serve, if that is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The operation that a worker must serve, if that is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// Whether it is known that nobody serves it; absent otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unserved: bool,
 }
 
 /// The kinds of work that a run waits for a worker to take.

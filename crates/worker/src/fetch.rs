@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, Read as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +70,14 @@ async fn in_time<T>(
 ) -> Result<T, FetchError> {
     let done = tokio::time::timeout(timeout, work).await;
     done.unwrap_or(Err(FetchError::Timeout(timeout)))
+}
+
+/// The file that an address names, if it names one of this machine.
+#[must_use]
+pub fn file_of(uri: &str) -> Option<PathBuf> {
+    let url = Url::parse(uri).ok()?;
+    let is_file = url.scheme() == "file";
+    url.to_file_path().ok().filter(|_| is_file)
 }
 
 fn file(url: &Url, most: usize) -> Result<Vec<u8>, FetchError> {

@@ -23,6 +23,11 @@ impl FileRules {
     /// The path to use for a path that a definition names. A path that is not there yet may be below a directory that
     /// is.
     pub fn check(&self, path: &Path) -> Result<PathBuf, ToolError> {
+        self.check_for(path, path)
+    }
+
+    /// The same for a directory, when the definition names something below it: a refusal names what the definition does.
+    pub fn check_for(&self, path: &Path, named: &Path) -> Result<PathBuf, ToolError> {
         let FileRules::Below(directories) = self else {
             return Ok(path.to_owned());
         };
@@ -33,7 +38,8 @@ impl FileRules {
             real_directories.any(|directory| real.starts_with(directory))
         };
         // A path that cannot be followed is told as one that is not allowed: what is there is no business of others.
-        real(path).ok().filter(is_below).ok_or_else(|| denied(path))
+        let real = real(path).ok().filter(is_below);
+        real.ok_or_else(|| denied(named))
     }
 }
 

@@ -23,10 +23,16 @@ export class Problem extends Error {
   get isOffline() {
     return this.status === 0;
   }
+  /** What was thrown, as something that can be shown. JSON that a person wrote wrongly is told as such. */
+  static of(error: unknown): Problem {
+    if (error instanceof Problem) return error;
+    const text = error instanceof Error ? error.message : String(error);
+    return error instanceof SyntaxError ? new Problem(-1, 'not JSON', `The text is not JSON: ${text}.`) : new Problem(-1, 'UI_FAULT', text);
+  }
 }
 
 /** Who acts: set by the session. */
-export const identity: { csrf?: string; actor?: string; role?: string; onUnauthorised?: () => void } = {};
+export const identity: { csrf?: string; actor?: string; role?: string; onUnauthorised?: () => void; onReach?: (isThere: boolean) => void } = {};
 
 /** Where the API is: beside the page, under whatever path a proxy has given both. */
 export const base = new URL('.', location.href.split('#')[0]).href;
@@ -59,8 +65,10 @@ export async function send(method: string, url: string, body?: unknown, signal?:
     });
   } catch (error) {
     if (signal?.aborted) throw error;
+    identity.onReach?.(false);
     throw new Problem(0, 'OFFLINE', 'The server cannot be reached. The page tries again by itself.');
   }
+  identity.onReach?.(true);
   if (response.ok) return response;
   if (response.status === 401) identity.onUnauthorised?.();
   const text = await response.text();

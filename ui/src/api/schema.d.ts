@@ -683,7 +683,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Find the lines of the log of one execution of a step that contain a text. */
+        /**
+         * Find the lines of the log of one execution of a step that contain a text. One request searches about 16 MiB: search on
+         *     at `next` until it is `size`.
+         */
         get: operations["get_runs_run_logs_step_execution_search"];
         put?: never;
         post?: never;
@@ -1324,6 +1327,37 @@ export interface components {
             /** @description The run that was started. */
             runId?: string | null;
         };
+        /** @description What a person did, for programs. */
+        ActRow: {
+            at: string;
+            by: string;
+            evidenceRefs: string[];
+            /** @description Why, in the words of the person. */
+            notes: string | null;
+            /** @description `approved`, `succeeded`, `failed` or `cancelled`. */
+            outcome: string;
+            /** @description The step that the person answered for; null for the approval of the run. */
+            stepId: string | null;
+        };
+        /**
+         * @description Rules that decide whether a token may enter a step. The first rule that matches decides; if no rule matches, the
+         *     token may enter.
+         */
+        Admission: {
+            /** @description How a denied token is treated. */
+            denied: components["schemas"]["OnDenied"];
+            /** @description The rules in order. */
+            rules: components["schemas"]["AdmitRule"][];
+        };
+        /** @description Whether a token may enter its step. */
+        AdmissionVerdict: "allowed" | "discarded" | "denied";
+        /** @description A condition, and the decision if the condition is true. */
+        AdmitRule: {
+            /** @description Whether the token may enter the step. */
+            allow: boolean;
+            /** @description The condition; absent (`else`) always matches. */
+            when?: components["schemas"]["Template"] | null;
+        };
         /** @description Something that a person must be told. */
         AlertOfRun: {
             at: string;
@@ -1363,7 +1397,7 @@ export interface components {
             /** @description The reason for people, and what to do instead. */
             detail: string;
             /** @description What is wrong at which place of a definition. */
-            problems?: Record<string, never>[];
+            problems?: components["schemas"]["FoundProblem"][];
             /**
              * Format: int64
              * @description How many seconds to wait before the request is made again; absent if a repetition does not help.
@@ -1381,6 +1415,38 @@ export interface components {
         };
         ApproveRun: {
             reason?: string | null;
+        };
+        /** @description A reference to an artifact, as the event has it. */
+        Artifact: {
+            /** @description The time from which the artifact may be deleted; absent: never. */
+            expiresAt?: string | null;
+            /** @description What the artifact is, in the word of the worker. */
+            kind: string;
+            /** @description SHA-256 of the artifact, lower-case hex; absent if the worker did not give it. */
+            sha256?: string | null;
+            /**
+             * Format: uint64
+             * @description The size of the artifact in bytes; absent if the worker did not give it.
+             */
+            sizeBytes?: number | null;
+            /** @description The address of the artifact. */
+            uri: string;
+        };
+        /** @description A reference to data that is kept outside the log. */
+        ArtifactRef: {
+            /** @description The time from which the artifact may be deleted; absent: never. */
+            expiresAt?: components["schemas"]["Time"] | null;
+            /** @description What the artifact is, in the word of the worker. */
+            kind: string;
+            /** @description SHA-256 of the artifact, lower-case hex; absent if the worker did not give it. */
+            sha256?: string | null;
+            /**
+             * Format: uint64
+             * @description The size of the artifact in bytes; absent if the worker did not give it.
+             */
+            sizeBytes?: number | null;
+            /** @description The address of the artifact. */
+            uri: string;
         };
         /** @description An artifact of a run. */
         ArtifactRow: {
@@ -1430,6 +1496,31 @@ export interface components {
             /** @description The rows of the page, newest first. */
             rows: components["schemas"]["AuditEntry"][];
         };
+        /**
+         * @description The wait before a retry. The kernel draws no random numbers: the jitter of a kind that has one follows
+         *     from a seed, which is a hash of the run, the step-run and the logical attempt.
+         */
+        Backoff: {
+            /**
+             * Format: uint64
+             * @description The wait before the first retry, in milliseconds.
+             */
+            initial_ms: number;
+            /** @description How the wait grows from retry to retry. */
+            kind: components["schemas"]["BackoffKind"];
+            /**
+             * Format: uint64
+             * @description No wait is longer, in milliseconds.
+             */
+            max_ms: number;
+            /**
+             * Format: double
+             * @description The factor of `exponential`.
+             */
+            multiplier: number;
+        };
+        /** @description How the wait grows from retry to retry. */
+        BackoffKind: "none" | "constant" | "linear" | "exponential" | "decorrelated";
         /** @description What a session begins with. */
         BeginSession: {
             /** @description An API token, or a token of the OIDC issuer. */
@@ -1476,6 +1567,13 @@ export interface components {
             status: string;
             undo?: components["schemas"]["RestOfUndo"] | null;
         };
+        /** @description A run that a worker asks for in the middle of its work. */
+        CalledRun: {
+            /** @description The definition of the child: a path relative to the definition of the parent, or a plan id. */
+            path: string;
+            /** @description The step of the child whose output is the result; absent means the output of the run itself. */
+            returnStep?: string | null;
+        };
         CancelRun: {
             /** @description Undo the completed steps before the run ends. */
             compensate?: boolean;
@@ -1505,23 +1603,138 @@ export interface components {
             inputs: Record<string, never>;
             /** @description The name that the definition gives itself. */
             name?: string | null;
-            /** @description The compiled net, if it was asked for and the text can be compiled. */
-            net?: Record<string, never> | null;
+            net?: components["schemas"]["Net"] | null;
             planHash?: string | null;
             /** @description The version that the definition gives itself. */
             planVersion?: string | null;
             /** @description Everything that is wrong, and advice: code, severity, message, line, column, help. */
-            problems: Record<string, never>[];
+            problems: components["schemas"]["FoundProblem"][];
             sha256?: string | null;
             /** @description Whether the text can be registered and run. */
             valid: boolean;
+        };
+        /** @description A child run that a step has waited for. */
+        ChildRow: {
+            runId: string;
+            stepId: string;
+        };
+        /** @description A run started by a step. */
+        ChildSpec: {
+            /** @description The parameters of the child. */
+            input: components["schemas"]["TemplateValue"];
+            /** @description The definition of the child: a path relative to the definition of the parent, or a plan id. */
+            path: string;
+            /** @description The child's step whose output is the result; absent means the run's own output. */
+            return_step?: string | null;
+        };
+        /** @description A person or system cancelled the run while it was being undone. */
+        CompensationInterruptedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "CompensationInterrupted";
+            /** @description A person or system cancelled the run while it was being undone. */
+            ext: {
+                /** @description The person or system that cancelled; absent if unknown. */
+                by?: string | null;
+                /** @description The reason of the cancel; absent if none was given. */
+                reason?: string | null;
+                /** @enum {string} */
+                type: "CompensationInterrupted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The reason that the sender gave; absent if none was given */
+            reason?: string;
+            /** @description The person or system that cancelled the run; absent if unknown */
+            requestedBy?: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+        };
+        /** @description The undoing of the completed steps began. */
+        CompensationStartedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "CompensationStarted";
+            /** @description The undoing of the completed steps began. */
+            ext: {
+                /** @description The step-runs that have no undo. */
+                not_compensable?: components["schemas"]["StepRef"][];
+                /** @enum {string} */
+                type: "CompensationStarted";
+                /** @description The step-runs to undo, in this order. */
+                undo: components["schemas"]["StepRef"][];
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The steps that have no undo */
+            notCompensable: string[];
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The steps to undo, in this order */
+            stepIds: string[];
         };
         /** @description The compiled net of a revision. */
         CompiledNet: {
             /** @description The hash of the plan. */
             hash: string;
             /** @description The net, as `stepwell plan -o json` prints it. */
-            net: Record<string, never>;
+            net: components["schemas"]["Net"];
         };
         /** @description The answer of a person to a step that waits for one. */
         CompleteStep: {
@@ -1536,6 +1749,8 @@ export interface components {
             /** @description The completion token: the answer is then for this wait only. Absent: for the open wait of the step. */
             token?: string | null;
         };
+        /** @description Whether a worker or a person ends a step. */
+        Completion: "automatic" | "manual";
         /** @description What a token is made with. */
         CreateToken: {
             /** @description When the token ends, as `2026-03-01T08:00:00Z`; absent: after 365 days. */
@@ -1550,6 +1765,59 @@ export interface components {
             roles: string[];
             /** @description The only tenant that the holder knows; absent: the tenant of the caller, or all tenants if the caller has none. */
             tenant?: string | null;
+        };
+        /** @description A person or system outside the run changed ctx. */
+        CtxPatchedEvent: {
+            /** @description The person or system that changed ctx */
+            changedBy: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "CtxPatched";
+            /** @description A person or system outside the run changed ctx. */
+            ext: {
+                /** @description The id of the person or system that changed ctx. */
+                by: string;
+                /** @description The changed variables of ctx with their new values. */
+                ctx: {
+                    [key: string]: unknown;
+                };
+                /** @enum {string} */
+                type: "CtxPatched";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The variables of ctx that changed */
+            keys: string[];
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
         };
         /** @description A delivery that was given up. */
         DeadLetterOfRun: {
@@ -1570,7 +1838,7 @@ export interface components {
             runId?: string | null;
             sink: string;
         };
-        /** @description Where the definition of a run is: its text, its name, or a reference. */
+        /** @description Where the definition of a run is: its text, its name, another run, or a reference. */
         DefinitionOfRun: {
             /** @description What the file of the text is called, as `flows/order.yaml`: definitions of child runs are searched beside it. */
             file?: string | null;
@@ -1583,6 +1851,8 @@ export interface components {
              * @description The revision of the name; the current one if absent.
              */
             revision?: number | null;
+            /** @description The id of a run: the new run has the same compiled definition, also if that is not registered. */
+            run?: string | null;
             /** @description The text of the definition, in YAML or JSON. */
             text?: string | null;
         };
@@ -1648,17 +1918,61 @@ export interface components {
             /** @description The tenant of the definition, for callers that may act for all tenants. */
             tenant?: string | null;
         };
+        /** @description The language a definition was written in. */
+        Dialect: "actions" | "dag" | "plan" | "playbook" | "linear";
         /** @description What a worker gave back. */
         DrainAnswer: {
             /** @description How many tasks the worker still had; others get them soon. */
             givenBack: number;
         };
+        /** @description A check on the person who approves or completes. */
+        Duty: {
+            /** @enum {string} */
+            rule: "maker_checker";
+        } | {
+            /**
+             * Format: uint32
+             * @description The number of different people that are needed.
+             */
+            count: number;
+            /** @enum {string} */
+            rule: "distinct_approvers";
+        } | {
+            /** @description The names of the other steps. */
+            keys: string[];
+            /** @enum {string} */
+            rule: "incompatible_duties";
+        };
+        /** @description A connection for tokens between two steps. */
+        Edge: {
+            /** @description Arguments bound to the token. */
+            args?: components["schemas"]["TemplateValue"] | null;
+            /** @description The step whose end puts a token on the edge. */
+            from: components["schemas"]["StepNo"];
+            /** @description Patches of the run's ctx that taking this edge makes, in order. */
+            set_ctx?: unknown[][];
+            /** @description The step that the token goes to. */
+            to: components["schemas"]["StepNo"];
+            /** @description The guard: the token takes the edge only if the guard is true. Absent is true. */
+            when?: components["schemas"]["Template"] | null;
+        };
+        /**
+         * Format: uint32
+         * @description An edge's number: its place in `Net::edges`.
+         */
+        EdgeNo: number;
+        /** @description Where a run begins. */
+        EntryPoint: "roots" | {
+            step: components["schemas"]["StepNo"];
+        };
+        /** @description The kind of a failure. Retry rules name classes, never messages. */
+        ErrorClass: "timeout" | "rate_limit" | "transient" | "transport" | "validation" | "policy" | "auth" | "conflict" | "agent" | "external" | "governance" | "lease_lost" | "expression" | "rejected" | "cancelled" | "unknown";
         /** @description A page of the log of a run. */
         EventPage: {
             /** @description When the run ended; absent while it is open. */
             endedAt?: string | null;
             /** @description The events as the contract has them, with `ext`, `prevHash` and `hash` beside. */
-            events: Record<string, never>[];
+            events: components["schemas"]["RunEvent"][];
             /** @description Whether a process works on the run now. */
             hasOwner: boolean;
             /**
@@ -1670,6 +1984,59 @@ export interface components {
             planHash: string;
             /** @description The status of the contract. */
             status: string;
+        };
+        /** @description An external event came before any step waited for it. The run keeps the event. */
+        EventReceivedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "EventReceived";
+            /** @description An external event came before any step waited for it. The run keeps the event. */
+            ext: {
+                /** @description The id that the sender chose; a second event with this id is ignored. */
+                event_id: string;
+                /** @description The type of the external event, which a step that waits for events names. */
+                event_type: string;
+                /** @description The content of the external event. */
+                payload: unknown;
+                /** @enum {string} */
+                type: "EventReceived";
+            };
+            /** @description The id that the sender of the external event chose */
+            externalEventId: string;
+            /** @description The type of the external event */
+            externalEventType: string;
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
         };
         /** @description The event that a webhook delivers. */
         EventTarget: {
@@ -1690,7 +2057,33 @@ export interface components {
              *     the `operation` that a worker must serve; it has `unserved: true` if no server of the store does this work and no
              *     worker asked for it lately.
              */
-            reasons: Record<string, never>[];
+            reasons: components["schemas"]["ReasonRow"][];
+        };
+        /** @description How a run ends whose final step failed. */
+        FinalFailure: "fail" | "partial";
+        /** @description What is wrong at a place of a definition, or advice about it. */
+        FoundProblem: {
+            code: string;
+            /** @description The column, from 1; null if the problem has no place. */
+            column: number | null;
+            /** @description What to do about it. */
+            help: string | null;
+            /** @description The line, from 1; null if the problem has no place. */
+            line: number | null;
+            message: string;
+            /** @description `error` or `warning`. */
+            severity: string;
+        };
+        /** @description A person must approve before the work starts. */
+        Gate: {
+            /**
+             * Format: uint64
+             * @description The longest wait for an answer, in milliseconds; after that the step fails with class `timeout`. Absent: no
+             *     limit.
+             */
+            deadline_ms?: number | null;
+            /** @description Checks on the person who approves. */
+            duties?: components["schemas"]["Duty"][];
         };
         /** @description A signature in a header of your choice. */
         GenericSignature: {
@@ -1756,6 +2149,17 @@ export interface components {
             next?: string | null;
             tasks: components["schemas"]["PersonTask"][];
         };
+        /** @description The items of a loop. */
+        ItemCounts: {
+            /** Format: uint32 */
+            count: number;
+            /** Format: uint32 */
+            done: number;
+            /** Format: uint32 */
+            failed: number;
+        };
+        /** @description When a step fires. */
+        Join: "all" | "each";
         /** @description A language and its words. */
         LanguageOfDefinitions: {
             /** @description actions, dag, plan, playbook or linear. */
@@ -1766,6 +2170,13 @@ export interface components {
             runSubstatus: components["schemas"]["WordOfState"][];
             /** @description The states of a step. */
             step: components["schemas"]["WordOfState"][];
+        };
+        /** @description The worker that works on an execution, and until when. */
+        Lease: {
+            /** @description When the lease ends, as the claim granted it; heartbeats extend the lease in the store, not in the log. */
+            until: components["schemas"]["Time"];
+            /** @description The id that the worker has given with its claim. */
+            worker: string;
         };
         /**
          * @description The state of a lease.
@@ -1862,6 +2273,50 @@ export interface components {
             task: string;
             text: string;
         };
+        /** @description Runs a step once for each item of a list. */
+        Loop: {
+            /** @description A template that evaluates to the list of items when the loop starts. */
+            in: components["schemas"]["TemplateValue"];
+            /** @description The name of an item in the worker's scope. */
+            iterator: string;
+            /** @description The most iterations that run at a time. */
+            max_in_flight: components["schemas"]["MaxInFlight"];
+            /** @description One after the other, or several at a time. */
+            mode: components["schemas"]["LoopMode"];
+            /** @description Whether the loop goes on after a failed iteration. */
+            on_failure: components["schemas"]["OnLoopFailure"];
+        };
+        /** @description Where a loop's items are. */
+        LoopItems: {
+            path: string[];
+        } | {
+            inline: unknown[];
+        } | {
+            reference: unknown;
+        };
+        /** @description One after the other, or several at a time. */
+        LoopMode: "sequential" | "parallel";
+        /** @description How a loop started. Items are not repeated in the log when they can be found again. */
+        LoopStart: {
+            /**
+             * Format: uint32
+             * @description The number of items.
+             */
+            count: number;
+            /** @description Where the items are. */
+            items: components["schemas"]["LoopItems"];
+            /**
+             * Format: uint32
+             * @description The most items that run at a time.
+             */
+            window: number;
+        };
+        /** @description How an execution counts that ended without a result of its own. */
+        Loss: "released" | "lost";
+        /** @description How a person ended a wait. */
+        ManualOutcome: "succeeded" | "failed" | "cancelled";
+        /** @description The most iterations that run at a time. */
+        MaxInFlight: number | components["schemas"]["Template"];
         /** @description A due time that starts no run. */
         MissedDue: {
             /** @description When the run was due. */
@@ -1872,6 +2327,61 @@ export interface components {
              */
             reason: string;
         };
+        /** @description Everything a dialect says about a workflow. */
+        Net: {
+            /** @description The language that the definition is written in. */
+            dialect: components["schemas"]["Dialect"];
+            /**
+             * @description How tokens move, in the order of the file.
+             * @default []
+             */
+            edges: components["schemas"]["Edge"][];
+            /** @description Other data that the worker needs (keychain, executor); opaque to the kernel. */
+            extra?: unknown;
+            /** @description Named tasks that steps may call (a playbook's workbook); opaque to the kernel. */
+            library?: {
+                [key: string]: unknown;
+            };
+            /** @description The workflow's own name or id. */
+            plan_id: string;
+            /** @description The version of the workflow; a part of every idempotency key. */
+            plan_version: string;
+            /** @description The policies of the whole run. */
+            policy: components["schemas"]["RunPolicy"];
+            /** @description The version of the file format, as `v1.2`. */
+            schema_version: string;
+            /** @description The file that the net was compiled from. */
+            source: components["schemas"]["SourceRef"];
+            /** @description The steps, in the order of the file. */
+            steps: components["schemas"]["Step"][];
+            /** @description Defaults for the run's parameters; the start request is merged over them. */
+            workload?: unknown;
+        };
+        /** @description How a denied token is treated. */
+        OnDenied: "pending" | "discard";
+        /** @description What happens when a step has failed and is not retried again. */
+        OnFailure: {
+            /** @description Whether the completed steps are undone before the run ends. */
+            compensate: boolean;
+            /** @enum {string} */
+            do: "stop";
+        } | {
+            /** @enum {string} */
+            do: "skip";
+        } | {
+            /** @enum {string} */
+            do: "route";
+        } | {
+            /** @enum {string} */
+            do: "hold";
+            /**
+             * Format: uint64
+             * @description The longest wait for an operator, in milliseconds; after that the run fails.
+             */
+            timeout_ms: number;
+        };
+        /** @description What happens when an iteration of a loop fails. */
+        OnLoopFailure: "fail" | "continue";
         /**
          * @description How a person ends a wait.
          * @enum {string}
@@ -1882,10 +2392,173 @@ export interface components {
          * @enum {string}
          */
         Overlap: "allow" | "skip" | "queue";
+        /** @description The input of later attempts of one step changed. */
+        OverrideInjectedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "OverrideInjected";
+            /** @description The input of later attempts of one step changed. */
+            ext: {
+                /** @description The number of the step in the plan. */
+                step: components["schemas"]["StepNo"];
+                /** @enum {string} */
+                type: "OverrideInjected";
+                /** @description The object that is merged over the input of the step. */
+                value: unknown;
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description The parameters of steps that start later changed. */
+        ParamsUpdatedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "ParamsUpdated";
+            /** @description The parameters of steps that start later changed. */
+            ext: {
+                /** @description All parameters after the change. */
+                params: unknown;
+                /** @enum {string} */
+                type: "ParamsUpdated";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+        };
+        /** @description The run and step that started a child. */
+        Parent: {
+            /** @description The parent's run id. */
+            run_id: string;
+            /** @description The step that waits for the child. */
+            step_id: string;
+        };
+        /** @description The run and step that wait for a child. */
+        ParentRun: {
+            runId: string;
+            stepId: string;
+        };
         /** @description A change of the ctx of a playbook run. */
         PatchCtx: {
             /** @description The keys to set, with their values. */
             ctx: Record<string, never>;
+        };
+        /** @description Work in flight did not end in time after a pause. */
+        PauseDrainTimedOutEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "PauseDrainTimedOut";
+            /** @description Work in flight did not end in time after a pause. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The number of executions that have not ended.
+                 */
+                in_flight: number;
+                /**
+                 * Format: uint32
+                 * @description The number of the pause in the run, from 1.
+                 */
+                ordinal: number;
+                /** @enum {string} */
+                type: "PauseDrainTimedOut";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The number of executions that have not ended */
+            inFlight: number;
+            /** @description The number of the pause in the run, from 1 */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
         };
         /** @description What waits for a sink, registered or not. */
         PendingDeliveries: {
@@ -2049,7 +2722,7 @@ export interface components {
              */
             taken?: number | null;
             /** @description Runs that are created and have not started, oldest first. */
-            waiting: Record<string, never>[];
+            waiting: components["schemas"]["WaitingRun"][];
         };
         Readiness: {
             /**
@@ -2061,6 +2734,29 @@ export interface components {
             ready: boolean;
             /** @description Why not, one sentence each. */
             reasons: string[];
+        };
+        /** @description One thing that can continue a run, for programs. */
+        ReasonRow: {
+            /** @description The command that gives what is waited for, where a person can give it. */
+            command: string | null;
+            /** @description What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`. */
+            kind: string;
+            /** @description The operation that a worker must serve, if that is waited for. */
+            operation?: string | null;
+            /** @description The queue that a worker must serve, if that is waited for. */
+            queue?: string | null;
+            /** @description What is waited for, without the command. */
+            says: string;
+            /** @description Since when it is waited for. */
+            since: string | null;
+            /** @description The step that waits; null if the whole run does. */
+            stepId: string | null;
+            /** @description What is waited for, with the command that gives it. */
+            text: string;
+            /** @description Whether it is known that nobody serves it; absent otherwise. */
+            unserved?: boolean;
+            /** @description When the wait ends by itself. */
+            until: string | null;
         };
         /** @description A text to be registered. */
         RegisterDefinition: {
@@ -2137,6 +2833,21 @@ export interface components {
             /** @description At most 256. */
             results: components["schemas"]["WorkResult"][];
         };
+        /** @description How often, how fast and for which errors a failure is retried. */
+        RetryPolicy: {
+            /** @description The wait before each retry. */
+            backoff: components["schemas"]["Backoff"];
+            /**
+             * @description The classes that are retried. `lease_lost` is always retried: perhaps the work has never run. An execution that
+             *     was lost does not count as one of `max_executions`, but where [`RunPolicy::losses_are_attempts`].
+             */
+            classes: components["schemas"]["ErrorClass"][];
+            /**
+             * Format: uint32
+             * @description The most executions, the first included.
+             */
+            max_executions: number;
+        };
         /** @description The difference of two revisions. */
         RevisionDiff: {
             /** @description The difference of the texts in the form of `diff -u`; empty if they are equal. */
@@ -2183,10 +2894,12 @@ export interface components {
             /** @description The inputs that the definition declares, with their defaults. */
             inputs: Record<string, never>;
             /** @description Warnings and advice, with line and column. */
-            problems: Record<string, never>[];
+            problems: components["schemas"]["FoundProblem"][];
             /** @description The text as it was registered; secrets that are written out in it are masked. */
             source: string;
         };
+        /** @description Whether the completed steps of a run were undone. */
+        Rollback: "none" | "complete" | "incomplete";
         /** @description How a token is rotated. */
         RotateToken: {
             /**
@@ -2196,6 +2909,24 @@ export interface components {
             overlapSeconds?: number | null;
             /** @description The reason, which the audit log keeps. */
             reason?: string | null;
+        };
+        /** @description Where a finished step's tokens go. */
+        Route: "edges" | "exclusive" | "inclusive";
+        /** @description The edges that got a token when a step ended, with all values that were evaluated for them. */
+        Routing: {
+            /**
+             * @description Why routing failed: a guard or an argument could not be evaluated, or no edge matched and the plan requires
+             *     one.
+             */
+            error?: components["schemas"]["StepError"] | null;
+            /** @description Whether the edges have handled the failure of the step. */
+            handled?: boolean;
+            /** @description The variables of ctx that the taken edges changed. */
+            set?: {
+                [key: string]: unknown;
+            };
+            /** @description The edges that got a token, in the order of the plan. */
+            taken?: components["schemas"]["TakenEdge"][];
         };
         /** @description Something that can be done to a run. */
         RunAction: {
@@ -2209,6 +2940,222 @@ export interface components {
             detail?: string | null;
             /** @description The step that it is done to; absent: the run. */
             stepId?: string | null;
+        };
+        /** @description The run may start. */
+        RunApprovedEvent: {
+            /**
+             * Format: date-time
+             * @description When the run was approved
+             */
+            approvedAt: string;
+            /** @description The person who approved the run; absent when the plan needs no approval */
+            approvedBy?: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunApproved";
+            /** @description The run may start. */
+            ext: {
+                /** @description The person who approved the run; absent when no approval is needed. */
+                by?: string | null;
+                /** @description The reason that the person gave; absent if none was given. */
+                reason?: string | null;
+                /** @enum {string} */
+                type: "RunApproved";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The reason that the sender gave; absent if none was given */
+            reason?: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * @description The run's status from here on
+             * @enum {string}
+             */
+            status: "APPROVED";
+        };
+        /** @description The run was cancelled. A last event. */
+        RunCancelledEvent: {
+            /**
+             * Format: date-time
+             * @description When the run ended
+             */
+            cancelledAt: string;
+            /** @description The person or system that cancelled the run; absent if unknown */
+            cancelledBy?: string;
+            /** @description The time from the start to the end, in milliseconds */
+            durationMs?: number;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunCancelled";
+            /** @description The run was cancelled. A last event. */
+            ext: {
+                /** @description The person or system that cancelled the run; absent if unknown. */
+                by?: string | null;
+                /** @description The reason that the sender of the cancel gave; absent if none was given. */
+                reason?: string | null;
+                /**
+                 * @description Whether the completed steps were undone.
+                 * @default none
+                 */
+                rollback: components["schemas"]["Rollback"];
+                /** @enum {string} */
+                type: "RunCancelled";
+                /** @description The result of each undo. */
+                undos?: components["schemas"]["UndoResult"][];
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The reason that the sender gave; absent if none was given */
+            reason?: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * @description The run's status from here on
+             * @enum {string}
+             */
+            status: "CANCELLED";
+            /** @description Detail of the status, such as stepwell/ROLLED_BACK */
+            substatus?: string;
+        };
+        /** @description The run has succeeded. A last event. */
+        RunCompletedEvent: {
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo succeeded
+             */
+            completedAt: string;
+            /** @description The time from the start to the end, in milliseconds */
+            durationMs?: number;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunCompleted";
+            /** @description The run has succeeded. A last event. */
+            ext: {
+                /** @description Whether a failure was left that the policy of the plan accepts. */
+                success: components["schemas"]["SuccessKind"];
+                /** @enum {string} */
+                type: "RunCompleted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * @description The run's status from here on
+             * @enum {string}
+             */
+            status: "COMPLETED";
+            /** @description Detail of the status, such as stepwell/ROLLED_BACK */
+            substatus?: string;
+        };
+        /** @description The tenant, project and environment that a run belongs to, and who started the run. */
+        RunContext: {
+            /** @description The environment that the run works in, such as `production`. */
+            environmentId: string;
+            /** @description What lists of runs are searched by: names and values that the start request gave. */
+            labels?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int32
+             * @description Where runs wait for a slot, the run with the greatest number starts first; of equal ones the oldest.
+             */
+            priority?: number;
+            /** @description The project of the tenant that the run belongs to. */
+            projectId: string;
+            /** @description The tenant that owns the run; only actors of this tenant may act on the run. */
+            tenantId: string;
+            /** @description The place of the run in a distributed trace; absent if nobody traces it. */
+            trace?: components["schemas"]["TraceContext"] | null;
+            /** @description `manual`, `schedule`, `webhook` or `api`. */
+            triggerSource?: string | null;
+            /** @description The person or system that started the run. */
+            triggeredBy?: string | null;
         };
         /** @description How many runs have each status. */
         RunCounts: {
@@ -2224,6 +3171,240 @@ export interface components {
             /** Format: int64 */
             total: number;
         };
+        /** @description The run was created. The first event of every run. */
+        RunCreatedEvent: {
+            /** @description The tenant, project and environment of the run, and who started the run */
+            context: {
+                /** @description The environment that the run works in, such as production */
+                environmentId: string;
+                /** @description The project of the tenant that the run belongs to */
+                projectId: string;
+                /** @description The tenant that owns the run */
+                tenantId: string;
+                /**
+                 * @description How the run was started; absent if the start request did not say
+                 * @enum {string}
+                 */
+                triggerSource?: "manual" | "schedule" | "webhook" | "api";
+                /** @description The person or system that started the run */
+                triggeredBy?: string;
+            };
+            /**
+             * Format: date-time
+             * @description When the run was created
+             */
+            createdAt: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunCreated";
+            /** @description The run was created. The first event of every run. */
+            ext: {
+                /** @description The tenant, project and environment of the run, and who started the run. */
+                context: components["schemas"]["RunContext"];
+                /** @description The id of the run that this run repeats; absent if it repeats none. */
+                original_run_id?: string | null;
+                /** @description The run's parameters: the workload with the request merged over it. */
+                params: unknown;
+                /** @description The run and step that wait for this run; absent if no run has started it. */
+                parent?: components["schemas"]["Parent"] | null;
+                /** @description Hash of the plan that the run is pinned to. */
+                plan_hash: string;
+                /** @description When the run may start at the earliest; absent: at once. */
+                start_after?: components["schemas"]["Time"] | null;
+                /** @enum {string} */
+                type: "RunCreated";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The run that this run repeats; absent if it repeats none */
+            originalRunId?: string;
+            /** @description The run that waits for this run; absent if no run has started it */
+            parentRunId?: string;
+            /** @description The step of the parent that waits for this run */
+            parentStepId?: string;
+            /** @description The plan that the run is pinned to */
+            planRef: {
+                /** @description The name of the workflow */
+                planId: string;
+                /** @description The version of the workflow */
+                planVersion: string;
+                /** @description The version of the file format */
+                schemaVersion: string;
+                /** @description SHA-256 of the bytes of the definition */
+                sha256: string;
+                /**
+                 * Format: uri
+                 * @description The address of the definition
+                 */
+                uri: string;
+            };
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * Format: date-time
+             * @description When the run may start at the earliest; absent: at once
+             */
+            startAfter?: string;
+        };
+        /** @description An event of a run as the contract has it, with `ext`, `prevHash` and `hash` beside. */
+        RunEvent: components["schemas"]["CompensationInterruptedEvent"] | components["schemas"]["CompensationStartedEvent"] | components["schemas"]["CtxPatchedEvent"] | components["schemas"]["EventReceivedEvent"] | components["schemas"]["OverrideInjectedEvent"] | components["schemas"]["ParamsUpdatedEvent"] | components["schemas"]["PauseDrainTimedOutEvent"] | components["schemas"]["RunApprovedEvent"] | components["schemas"]["RunCancelledEvent"] | components["schemas"]["RunCompletedEvent"] | components["schemas"]["RunCreatedEvent"] | components["schemas"]["RunFailedEvent"] | components["schemas"]["RunFinalizingEvent"] | components["schemas"]["RunPausedEvent"] | components["schemas"]["RunQueuedEvent"] | components["schemas"]["RunResumedEvent"] | components["schemas"]["RunStalledEvent"] | components["schemas"]["RunStartedEvent"] | components["schemas"]["RunStoppingEvent"] | components["schemas"]["SignalAcceptedEvent"] | components["schemas"]["SignalRejectedEvent"] | components["schemas"]["StepAnsweredEvent"] | components["schemas"]["StepApprovedEvent"] | components["schemas"]["StepCompletedEvent"] | components["schemas"]["StepExecutionFailedEvent"] | components["schemas"]["StepExecutionStartedEvent"] | components["schemas"]["StepFailedEvent"] | components["schemas"]["StepHeldEvent"] | components["schemas"]["StepRetriedEvent"] | components["schemas"]["StepRoutedEvent"] | components["schemas"]["StepSkippedEvent"] | components["schemas"]["StepStartedEvent"] | components["schemas"]["StepWaitingEvent"] | components["schemas"]["StepWokenEvent"] | components["schemas"]["TargetUpdatedEvent"] | components["schemas"]["TokensAdmittedEvent"] | components["schemas"]["UndoCompletedEvent"] | components["schemas"]["UndoExecutionFailedEvent"] | components["schemas"]["UndoFailedEvent"] | components["schemas"]["UndoStartedEvent"];
+        /** @description The run has failed. A last event. */
+        RunFailedEvent: {
+            /** @description The time from the start to the end, in milliseconds */
+            durationMs?: number;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description Why the run, the step or the undo failed */
+            error: {
+                /**
+                 * @description The kind of the error
+                 * @enum {string}
+                 */
+                category?: "infrastructure" | "business" | "validation" | "timeout";
+                /** @description The reason for programs; the code of an error never changes */
+                code: string;
+                /** @description The reason for people */
+                message: string;
+                /** @description Whether the same work may succeed when tried again: true if another execution follows, else by the class of the error, also where no attempt is left */
+                retryable: boolean;
+                /** @description The place in the program where the error happened */
+                stackTrace?: string;
+            };
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunFailed";
+            /** @description The run has failed. A last event. */
+            ext: {
+                /** @description Why the run failed. */
+                error: components["schemas"]["StepError"];
+                /**
+                 * @description Whether the completed steps were undone.
+                 * @default none
+                 */
+                rollback: components["schemas"]["Rollback"];
+                /** @enum {string} */
+                type: "RunFailed";
+                /** @description The result of each undo. */
+                undos?: components["schemas"]["UndoResult"][];
+            };
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo failed
+             */
+            failedAt: string;
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * @description The run's status from here on
+             * @enum {string}
+             */
+            status: "FAILED";
+            /** @description Detail of the status, such as stepwell/ROLLED_BACK */
+            substatus?: string;
+        };
+        /** @description All steps but the final step have ended. */
+        RunFinalizingEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunFinalizing";
+            /** @description All steps but the final step have ended. */
+            ext: {
+                /** @description Whether the token of the final step may enter. */
+                entry?: components["schemas"]["AdmissionVerdict"];
+                /** @description The summary that the final step gets. */
+                summary: unknown;
+                /** @enum {string} */
+                type: "RunFinalizing";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+        };
         /** @description A page of runs. */
         RunPage: {
             /**
@@ -2232,6 +3413,144 @@ export interface components {
              */
             next?: string | null;
             runs: components["schemas"]["RunRow"][];
+        };
+        /** @description The run was paused: no new work starts, and work in flight ends. */
+        RunPausedEvent: {
+            /**
+             * Format: date-time
+             * @description When an alert is raised if work in flight has not ended; absent: never
+             */
+            drainDeadline?: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunPaused";
+            /** @description The run was paused: no new work starts, and work in flight ends. */
+            ext: {
+                /** @description When an alert is raised if work in flight has not ended; absent: never. */
+                drain_deadline?: components["schemas"]["Time"] | null;
+                /**
+                 * Format: uint32
+                 * @description The number of the pause in the run, from 1.
+                 */
+                ordinal: number;
+                /** @enum {string} */
+                type: "RunPaused";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The number of the pause in the run, from 1 */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /**
+             * Format: date-time
+             * @description When the run was paused
+             */
+            pausedAt: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * @description The run's status from here on
+             * @enum {string}
+             */
+            status: "PAUSED";
+        };
+        /** @description The policies of the whole run. */
+        RunPolicy: {
+            /**
+             * Format: uint64
+             * @description How long a pause waits for work in flight before it raises an alert, in milliseconds.
+             */
+            drain_timeout_ms: number;
+            /** @description Checks on the person who approves the run. */
+            duties?: components["schemas"]["Duty"][];
+            /** @description The steps that get a token when the run starts. */
+            entry: components["schemas"]["EntryPoint"];
+            /**
+             * @description A template over the parameters (linear). Its value selects the run that an external event is for, and no two
+             *     open runs of the plan may have the same value. Absent: the id of the run.
+             */
+            event_key?: string | null;
+            /** @description How the run ends if the final step fails. */
+            final_failure: components["schemas"]["FinalFailure"];
+            /** @description A step that runs once, after all other steps have ended. */
+            final_step?: components["schemas"]["StepNo"] | null;
+            /**
+             * @description A handler's word that an error may be retried counts for every class (linear). Elsewhere a
+             *     handler can only say no: some classes must never be retried.
+             */
+            handler_may_retry?: boolean;
+            /** @description Secrets that the definition has written out. Events have a token in their place. */
+            hidden?: string[];
+            /**
+             * Format: uint64
+             * @description The length of a lease, in milliseconds; absent: [`RunPolicy::LEASE_MS`].
+             */
+            lease_ms?: number | null;
+            /** @description An execution that was lost counts as an attempt (linear). Elsewhere losses are counted apart from attempts. */
+            losses_are_attempts?: boolean;
+            /** @description The run must pass through Queued (dag). */
+            must_queue: boolean;
+            /** @description A person must approve the run before it starts. */
+            needs_approval: boolean;
+            /** @description Whether the run fails if a step chooses its edges by guards and no guard is true. */
+            no_next_is_error: boolean;
+            /**
+             * @description Templates in the plan's workload are evaluated when a run is created (playbook). Templates in the parameters
+             *     of a start request are never evaluated.
+             */
+            renders_workload?: boolean;
+            /** @description Whether the log gets a StepSkipped for each step that was never reached, just before a stopped run ends. */
+            skip_unreached: boolean;
+            /**
+             * Format: uint64
+             * @description How long a stalled run waits for a change of ctx before it fails, in milliseconds.
+             */
+            stall_timeout_ms: number;
+            /**
+             * @description A template that makes a value from something that has no value fails, unless the template says what holds then.
+             *     Absent, and in plans that were compiled earlier: such a value is null, or nothing in a text.
+             */
+            strict_templates?: boolean;
+            /** @description Whether the completed steps are undone after a timeout of the run. */
+            timeout_compensates: boolean;
+            /**
+             * Format: uint64
+             * @description The longest time from the start of the run until it must stop, in milliseconds; absent: no limit.
+             */
+            timeout_ms?: number | null;
+            /** @description What happens to the remaining undos when an undo fails. */
+            undo_mode: components["schemas"]["UndoMode"];
+            /** @description What happens when a step fails and no edge handles the failure. */
+            unhandled: components["schemas"]["Unhandled"];
+            /** @description How a handler's wait for an event ends when its deadline passes. */
+            wait_timeout: components["schemas"]["WaitTimeout"];
         };
         /** @description Which runs are meant. All conditions must be true; without any, all runs of the caller are meant. */
         RunQuery: {
@@ -2320,6 +3639,119 @@ export interface components {
              */
             text: string | null;
         };
+        /** @description The run waits for a slot. */
+        RunQueuedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunQueued";
+            /** @description The run waits for a slot. */
+            ext: {
+                /** @enum {string} */
+                type: "RunQueued";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /**
+             * Format: date-time
+             * @description When the run was queued
+             */
+            queuedAt: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * @description The run's status from here on
+             * @enum {string}
+             */
+            status: "PENDING";
+        };
+        /** @description The pause ended: new work starts again. */
+        RunResumedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunResumed";
+            /** @description The pause ended: new work starts again. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The number of the pause that ended, from 1.
+                 */
+                ordinal: number;
+                /** @enum {string} */
+                type: "RunResumed";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The number of the pause in the run, from 1 */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /**
+             * Format: date-time
+             * @description When the pause ended
+             */
+            resumedAt: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * @description The run's status from here on
+             * @enum {string}
+             */
+            status: "RUNNING";
+        };
         /** @description A run in a list. */
         RunRow: {
             businessKey?: string | null;
@@ -2350,6 +3782,304 @@ export interface components {
             wakeAt?: string | null;
             /** @description The state in the words of the language, as far as status and substatus tell it. */
             word: string;
+        };
+        /** @description Nothing can move: only tokens that may not enter and incomplete joins are left. */
+        RunStalledEvent: {
+            /**
+             * Format: date-time
+             * @description When the run fails if nothing changes
+             */
+            deadline: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunStalled";
+            /** @description Nothing can move: only tokens that may not enter and incomplete joins are left. */
+            ext: {
+                /** @description When the run fails if nothing changes. */
+                deadline: components["schemas"]["Time"];
+                /** @description The tokens and joins that cannot move, in words. */
+                stuck: string[];
+                /** @enum {string} */
+                type: "RunStalled";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description What is stuck, in words */
+            stuck: string[];
+        };
+        /** @description The run has started. */
+        RunStartedEvent: {
+            /** @description The tenant, project and environment of the run, and who started the run */
+            context: {
+                /** @description The environment that the run works in, such as production */
+                environmentId: string;
+                /** @description The project of the tenant that the run belongs to */
+                projectId: string;
+                /** @description The tenant that owns the run */
+                tenantId: string;
+                /**
+                 * @description How the run was started; absent if the start request did not say
+                 * @enum {string}
+                 */
+                triggerSource?: "manual" | "schedule" | "webhook" | "api";
+                /** @description The person or system that started the run */
+                triggeredBy?: string;
+            };
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The id that the engine itself has given to the run */
+            engineRunRef: string;
+            /**
+             * @description The engine that executes the run
+             * @enum {string}
+             */
+            engineType: "temporal" | "conductor" | "mock" | "native";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunStarted";
+            /** @description The run has started. */
+            ext: {
+                /** @description When the run times out; absent: never. */
+                deadline?: components["schemas"]["Time"] | null;
+                /** @description `native`, `temporal`, `conductor` or `mock`. */
+                engine: string;
+                /** @description The id that the engine itself has given to the run. */
+                engine_run_ref: string;
+                /** @description Whether the first token may enter its step. */
+                entry?: components["schemas"]["AdmissionVerdict"];
+                /** @enum {string} */
+                type: "RunStarted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The plan that the run is pinned to */
+            planRef: {
+                /** @description The name of the workflow */
+                planId: string;
+                /** @description The version of the workflow */
+                planVersion: string;
+                /** @description The version of the file format */
+                schemaVersion: string;
+                /** @description SHA-256 of the bytes of the definition */
+                sha256: string;
+                /**
+                 * Format: uri
+                 * @description The address of the definition
+                 */
+                uri: string;
+            };
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo started
+             */
+            startedAt: string;
+            /**
+             * @description The run's status from here on
+             * @enum {string}
+             */
+            status: "RUNNING";
+        };
+        /** @description A run's status in the contract's words. */
+        RunStatus: "PENDING" | "APPROVED" | "RUNNING" | "PAUSED" | "COMPLETED" | "FAILED" | "CANCELLED" | string;
+        /** @description The run is stopping: no step starts and no failure is retried. */
+        RunStoppingEvent: {
+            /**
+             * @description Why the run stops
+             * @enum {string}
+             */
+            cause: "step_failed" | "run_timeout" | "stall_timeout" | "cancel" | "emergency";
+            /** @description Whether the completed steps are undone */
+            compensate: boolean;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "RunStopping";
+            /** @description The run is stopping: no step starts and no failure is retried. */
+            ext: ({
+                /** @enum {string} */
+                cause: "step_failed";
+                /** @description The step-run that failed. */
+                step: components["schemas"]["StepRef"];
+            } | {
+                /** @enum {string} */
+                cause: "run_timeout";
+            } | {
+                /** @enum {string} */
+                cause: "stall_timeout";
+                /** @description What is stuck, in words. */
+                stuck: string[];
+            } | {
+                /** @description The person or system that cancelled; absent if unknown. */
+                by?: string | null;
+                /** @enum {string} */
+                cause: "cancel";
+                /** @description The reason of the cancel; absent if none was given. */
+                reason?: string | null;
+            } | {
+                /** @description The person or system that sent the signal; absent if unknown. */
+                by?: string | null;
+                /** @enum {string} */
+                cause: "emergency";
+                /** @description The reason of the emergency stop; the signal requires one. */
+                reason: string;
+            }) & {
+                /** @description Whether the completed steps are undone. */
+                compensate: boolean;
+                /** @enum {string} */
+                type: "RunStopping";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The reason that the sender gave; absent if none was given */
+            reason?: string;
+            /** @description The person or system that stopped the run; absent for other causes */
+            requestedBy?: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step that failed; absent for other causes */
+            stepId?: string;
+        };
+        /** @description A run for who looks at it: the snapshot of the contract, and `ext` with what the contract has no field for. */
+        RunView: {
+            /** @description References to the artifacts of all steps; empty until the run has succeeded. */
+            artifacts: components["schemas"]["Artifact"][];
+            /** @description When the run ended, with any status; absent before the end. */
+            completedAt?: string | null;
+            /** @description The id that the engine itself has given to the run. */
+            engineRunRef?: string | null;
+            /** @description The error of the run; absent if the run has not failed. */
+            error?: components["schemas"]["SnapshotError"] | null;
+            ext: components["schemas"]["ShownExt"];
+            /**
+             * Format: uint64
+             * @description The number of attempts of steps that have failed.
+             * @default 0
+             */
+            failedSteps: number;
+            /**
+             * Format: uint64
+             * @description How many steps are in flight while a paused run drains. Not a part of the projection: who shows the run adds it.
+             */
+            inFlight?: number | null;
+            /**
+             * Format: uint64
+             * @description The highest sequence number seen.
+             */
+            lastEventSeq: number;
+            /** @description The status in a sentence for people, added as `inFlight` is. */
+            message?: string | null;
+            /**
+             * Format: uint64
+             * @description The number of pauses that have begun.
+             * @default 0
+             */
+            pauses: number;
+            /**
+             * Format: uint64
+             * @description The number of pauses that have ended.
+             * @default 0
+             */
+            resumes: number;
+            runId: string;
+            /** @description When the run started; absent before the start. */
+            startedAt?: string | null;
+            /** @description The time of the event that reported the start, if that time is not `startedAt`. */
+            startedEventTime?: string | null;
+            status: components["schemas"]["RunStatus"];
+            /** @description Every attempt of every step that was seen, in the order they were first seen. */
+            steps: components["schemas"]["StepSnapshot"][];
+            /** @description Detail of the status. */
+            substatus?: string | null;
+            /**
+             * Format: uint64
+             * @description The time from the start to the end, in milliseconds.
+             */
+            totalDurationMs?: number | null;
         };
         /** @description A page of schedules. */
         SchedulePage: {
@@ -2456,6 +4186,184 @@ export interface components {
             /** @description The only tenant that they know; absent: all tenants. */
             tenant?: string | null;
         };
+        /** @description What the contract has no field for, and what the run waits for, who started it and who answered. */
+        ShownExt: {
+            /** @description What people did in the run, in the order of the log. */
+            answers: components["schemas"]["ActRow"][];
+            /** @description The child runs that steps have waited for, in the order of the log. */
+            children: components["schemas"]["ChildRow"][];
+            /** @description The result of each undo. */
+            compensation: components["schemas"]["UndoRow"][];
+            ctx: unknown;
+            /** @description The language of the definition. */
+            dialect: string;
+            /** @description Whether a process works on the run now. */
+            hasOwner: boolean;
+            /** @description What the engine did that is not in the log. */
+            notes: string[];
+            params: unknown;
+            /** @description The run and step that wait for this run; null if no run has started it. */
+            parent: components["schemas"]["ParentRun"] | null;
+            /** @description The hash of the compiled definition. */
+            planHash: string;
+            /** @description The workflow's own name or id. */
+            planId: string;
+            planVersion: string;
+            /** @description The run that this run repeats; null if it repeats none. */
+            repeats: string | null;
+            /** @description Who started the run; null if nobody is known. */
+            startedBy: string | null;
+            /** @description Every visit of every step, also steps that no token has reached. */
+            steps: components["schemas"]["VisitRow"][];
+            /** @description What keeps the run from going on, in sentences. */
+            stuck: string[];
+            /** @description Detail of the state in the word of the language; null if there is none. */
+            substatus: string | null;
+            /** @description The edges that hold tokens. */
+            tokens: components["schemas"]["TokensOfEdge"][];
+            /** @description Types of events that this version does not know. */
+            unknownToThisVersion: string[];
+            /** @description Everything that can make the run move; empty if it has ended. */
+            waitsFor: components["schemas"]["ReasonRow"][];
+            /** @description The state in the word of the language. */
+            word: string;
+        };
+        /** @description The effect of a step outside the engine. The compensation of a run reads this. */
+        SideEffect: "unknown" | "pure" | "idempotent" | "compensable" | "irreversible";
+        /** @description A signal passed all checks and takes effect. */
+        SignalAcceptedEvent: {
+            /**
+             * Format: date-time
+             * @description When the signal was accepted
+             */
+            acceptedAt: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "SignalAccepted";
+            /** @description A signal passed all checks and takes effect. */
+            ext: {
+                /** @description The id of the person or system that sent the signal. */
+                by: string;
+                /** @description The payload of the signal; absent if it has none. */
+                payload?: unknown;
+                /** @description The reason that the sender gave; absent if none was given. */
+                reason?: string | null;
+                /** @description The type of the signal, such as `PAUSE`. */
+                signal: string;
+                /** @description The id that the sender chose; a second signal with this id is ignored. */
+                signal_id: string;
+                /** @enum {string} */
+                type: "SignalAccepted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The reason that the sender gave; absent if none was given */
+            reason?: string;
+            /** @description The person or system that sent the signal */
+            requestedBy: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The id that the sender of the signal chose */
+            signalId: string;
+            /** @description The type of the signal, such as PAUSE */
+            signalType: string;
+        };
+        /** @description A signal was refused and changed nothing. */
+        SignalRejectedEvent: {
+            /** @description The code of the refusal, for programs */
+            code: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "SignalRejected";
+            /** @description A signal was refused and changed nothing. */
+            ext: {
+                /** @description The id of the person or system that sent the signal. */
+                by: string;
+                /** @description The code of the refusal, for programs. */
+                code: string;
+                /** @description The reason of the refusal, for people. */
+                message: string;
+                /** @description The type of the signal, such as `PAUSE`. */
+                signal: string;
+                /** @description The id that the sender chose; a second signal with this id is ignored. */
+                signal_id: string;
+                /** @enum {string} */
+                type: "SignalRejected";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The reason of the refusal, for people */
+            message: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /**
+             * Format: date-time
+             * @description When the signal was refused
+             */
+            rejectedAt: string;
+            /** @description The person or system that sent the signal */
+            requestedBy: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The id that the sender of the signal chose */
+            signalId: string;
+            /** @description The type of the signal, such as PAUSE */
+            signalType: string;
+        };
         /** @description How requests are signed. */
         Signature: {
             /** @description `X-Hub-Signature-256: sha256=HEX` over the body. GitHub signs no time: what is sent again is known by its delivery id. */
@@ -2480,6 +4388,26 @@ export interface components {
              */
             pending: number;
             since: string;
+        };
+        /** @description Why a step was skipped. */
+        SkipReason: "ON_FAILURE" | "DEPENDENCY_FAILED" | "CANCELLED" | "DISCARDED" | "OPERATOR_AHEAD" | "OPERATOR";
+        /** @description An error, as the event has it. */
+        SnapshotError: {
+            /** @description The class of the error. */
+            category?: string | null;
+            /** @description The reason for programs; the code of an error never changes. */
+            code: string;
+            /** @description The reason for people. */
+            message: string;
+            /** @description Whether the same work may succeed when tried again; by the class of the error, also where no attempt is left. */
+            retryable: boolean;
+        };
+        /** @description Where a definition came from: the hash is over the raw bytes of the file. */
+        SourceRef: {
+            /** @description SHA-256 of the bytes of the definition, lower-case hex. */
+            sha256: string;
+            /** @description The place that the definition was read from. */
+            uri: string;
         };
         /** @description What a run is started with. */
         StartRun: {
@@ -2543,9 +4471,1125 @@ export interface components {
         StartedRun: {
             /** @description Whether this request has created the run; false if an earlier request with the same id has. */
             created: boolean;
-            /** @description The run as it is now, if its end was waited for. */
-            run?: Record<string, never> | null;
+            run?: components["schemas"]["RunView"] | null;
             runId: string;
+        };
+        /** @description One step of the workflow. */
+        Step: {
+            /** @description The rules that decide whether a token may enter the step; absent admits every token. */
+            admit?: components["schemas"]["Admission"] | null;
+            /**
+             * @description The step is never executed a second time by itself: a loss is a failure of class `lease_lost`, and no failure is
+             *     retried. Only an operator can ask for another execution.
+             */
+            at_most_once?: boolean;
+            /**
+             * @description Whether the worker or a person ends the step.
+             * @default automatic
+             */
+            completion: components["schemas"]["Completion"];
+            /** @description The purpose of the step, in the words of its author. */
+            description?: string | null;
+            /** @description Checks on the person who completes or approves the step. */
+            duties?: components["schemas"]["Duty"][];
+            /** @description A person's approval that is needed before the work starts. */
+            gate?: components["schemas"]["Gate"] | null;
+            /** @description Input for the work, rendered by the worker. */
+            input?: unknown;
+            /** @description Whether the step fires for all its tokens together or for each token. */
+            join: components["schemas"]["Join"];
+            /** @description Runs the work once for each item of a list. */
+            loop?: components["schemas"]["Loop"] | null;
+            /**
+             * Format: uint32
+             * @description How often a step-run may be lost with its worker before it fails; absent: [`RunPolicy::MAX_LOSSES`].
+             */
+            max_losses?: number | null;
+            /** @description Unique in the plan; the stepId of its first visit. */
+            name: string;
+            /** @description What happens when the step has failed and is not retried again. */
+            on_failure: components["schemas"]["OnFailure"];
+            /**
+             * Format: uint32
+             * @description Of the steps that become ready together, the lowest number is dispatched first; equal numbers go by name.
+             */
+            order: number;
+            /** @description Events that a step without a worker publishes when its wait begins. */
+            outbound?: components["schemas"]["TemplateValue"][];
+            /** @description How often and how fast failures are retried. */
+            retry: components["schemas"]["RetryPolicy"];
+            /** @description Which edges get a token when the step ends. */
+            route: components["schemas"]["Route"];
+            /** @description Patches of the run's ctx at the step's boundary, in order. */
+            set_ctx?: unknown[][];
+            /**
+             * @description The effect of the step outside the engine.
+             * @default unknown
+             */
+            side_effect: components["schemas"]["SideEffect"];
+            /**
+             * Format: uint64
+             * @description Longest time one execution may take, in milliseconds.
+             */
+            timeout_ms?: number | null;
+            /** @description The work that undoes the step; absent if the step cannot be undone. */
+            undo?: components["schemas"]["Undo"] | null;
+            work: components["schemas"]["Work"];
+        };
+        /** @description A person answered for a step that waits. The next event is what follows from the answer. */
+        StepAnsweredEvent: {
+            /** @description The person who answered */
+            answeredBy: string;
+            /**
+             * Format: date-time
+             * @description When the person completed the work, as the person says
+             */
+            completedAt: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepAnswered";
+            /** @description Ids of evidence, or references to it; absent if there are none */
+            evidenceRefs?: string[];
+            /** @description A person answered for a step that waits. The next event is what follows from the answer. */
+            ext: {
+                /** @description The person who answered. */
+                by: string;
+                /** @description When the person completed the work, as the person says. */
+                completed_at: components["schemas"]["Time"];
+                /** @description Ids of evidence, or references to it. */
+                evidence_refs?: string[];
+                /**
+                 * Format: uint32
+                 * @description The number of the execution that waits for the person.
+                 */
+                execution: number;
+                /**
+                 * Format: uint32
+                 * @description The logical attempt, from 1; RETRY_STEP raises it.
+                 */
+                logical: number;
+                /** @description Why, in the words of the person; absent if the person said nothing. */
+                notes?: string | null;
+                /** @description What the person answered. */
+                outcome: components["schemas"]["ManualOutcome"];
+                /**
+                 * @description SHA-256 of the output that the person gave, lower-case hex; absent if the person gave none. A repeated
+                 *     answer is compared with it.
+                 */
+                output_sha256?: string | null;
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepAnswered";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /** @description Why, in the words of the person; absent if the person said nothing */
+            notes?: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /**
+             * @description What the person answered
+             * @enum {string}
+             */
+            outcome: "Succeeded" | "Failed" | "Cancelled";
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description A person has approved, and more approvals are needed. */
+        StepApprovedEvent: {
+            /** @description The number of approvals so far, this approval included */
+            approvals: number;
+            /** @description The person who approved */
+            approvedBy: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepApproved";
+            /** @description A person has approved, and more approvals are needed. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The number of approvals so far, this approval included.
+                 */
+                approvals: number;
+                /** @description The person who approved. */
+                by: string;
+                /**
+                 * Format: uint32
+                 * @description The number of the execution that waits for approval.
+                 */
+                execution: number;
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepApproved";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description The step has succeeded. */
+        StepCompletedEvent: {
+            /** @description References to the artifacts of the step */
+            artifactRefs: {
+                /**
+                 * Format: date-time
+                 * @description The time from which the artifact may be deleted; absent: never
+                 */
+                expiresAt?: string;
+                /** @description What the artifact is, in the word of the worker */
+                kind: string;
+                /** @description SHA-256 of the artifact */
+                sha256?: string;
+                /** @description The size of the artifact in bytes */
+                sizeBytes?: number;
+                /**
+                 * Format: uri
+                 * @description The address of the artifact
+                 */
+                uri: string;
+            }[];
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo succeeded
+             */
+            completedAt: string;
+            /** @description The time from the start to the end, in milliseconds */
+            durationMs?: number;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepCompleted";
+            /** @description The step has succeeded. */
+            ext: {
+                /** @description References to the artifacts of the step. */
+                artifacts?: components["schemas"]["ArtifactRef"][];
+                /** @description The person who completed the step; absent if a worker did. */
+                by?: string | null;
+                /** @description The changed variables of ctx with their new values. */
+                ctx?: {
+                    [key: string]: unknown;
+                };
+                /**
+                 * Format: uint32
+                 * @description The number of the execution. A result of an earlier execution is refused.
+                 */
+                execution: number;
+                /**
+                 * Format: uint32
+                 * @description The logical attempt, from 1; RETRY_STEP raises it.
+                 */
+                logical: number;
+                /** @description The output of the work; absent if the work returned none. */
+                output?: unknown;
+                /** @description The edges that got a token. Absent if the tokens move later, and if every edge gets a token. */
+                routing?: components["schemas"]["Routing"] | null;
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepCompleted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The version of the workflow, a part of the idempotency key */
+            planVersion?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description Why a run, a step or an undo failed. */
+        StepError: {
+            /** @description The kind of the failure; retry rules name classes. */
+            class: components["schemas"]["ErrorClass"];
+            /** @description The reason for programs; the code of an error never changes. */
+            code: string;
+            /** @description The reason for people. */
+            message: string;
+        };
+        /** @description An execution failed and another follows. */
+        StepExecutionFailedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /** @description Why the run, the step or the undo failed */
+            error: {
+                /**
+                 * @description The kind of the error
+                 * @enum {string}
+                 */
+                category?: "infrastructure" | "business" | "validation" | "timeout";
+                /** @description The reason for programs; the code of an error never changes */
+                code: string;
+                /** @description The reason for people */
+                message: string;
+                /** @description Whether the same work may succeed when tried again: true if another execution follows, else by the class of the error, also where no attempt is left */
+                retryable: boolean;
+                /** @description The place in the program where the error happened */
+                stackTrace?: string;
+            };
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepExecutionFailed";
+            /** @description An execution failed and another follows. */
+            ext: {
+                /** @description The error of this execution. */
+                error: components["schemas"]["StepError"];
+                /**
+                 * Format: uint32
+                 * @description The number of the execution. A result of an earlier execution is refused.
+                 */
+                execution: number;
+                /**
+                 * Format: uint32
+                 * @description The logical attempt, from 1; RETRY_STEP raises it.
+                 */
+                logical: number;
+                /** @description How the execution counts if it was lost; absent: as an attempt. */
+                loss?: components["schemas"]["Loss"] | null;
+                /** @description When the next execution can be claimed at the earliest. */
+                retry_at: components["schemas"]["Time"];
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepExecutionFailed";
+            };
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo failed
+             */
+            failedAt: string;
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The version of the workflow, a part of the idempotency key */
+            planVersion?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /**
+             * Format: date-time
+             * @description When the next execution can start at the earliest
+             */
+            retryAt: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description A later execution of the same logical attempt was claimed. */
+        StepExecutionStartedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepExecutionStarted";
+            /** @description A later execution of the same logical attempt was claimed. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The number of the execution. A result of an earlier execution is refused.
+                 */
+                execution: number;
+                /** @description The worker that claimed the execution, and until when. */
+                lease: components["schemas"]["Lease"];
+                /**
+                 * Format: uint32
+                 * @description The logical attempt, from 1; RETRY_STEP raises it.
+                 */
+                logical: number;
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @description Ordinary work, or a wait that ran out. */
+                task?: components["schemas"]["TaskKind"];
+                /** @enum {string} */
+                type: "StepExecutionStarted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The version of the workflow, a part of the idempotency key */
+            planVersion?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo started
+             */
+            startedAt: string;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description The step has failed for good in this logical attempt. */
+        StepFailedEvent: {
+            /** @description References to the artifacts that the step made before it failed */
+            artifactRefs?: {
+                /**
+                 * Format: date-time
+                 * @description The time from which the artifact may be deleted; absent: never
+                 */
+                expiresAt?: string;
+                /** @description What the artifact is, in the word of the worker */
+                kind: string;
+                /** @description SHA-256 of the artifact */
+                sha256?: string;
+                /** @description The size of the artifact in bytes */
+                sizeBytes?: number;
+                /**
+                 * Format: uri
+                 * @description The address of the artifact
+                 */
+                uri: string;
+            }[];
+            /** @description The time from the start to the end, in milliseconds */
+            durationMs?: number;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /** @description Why the run, the step or the undo failed */
+            error: {
+                /**
+                 * @description The kind of the error
+                 * @enum {string}
+                 */
+                category?: "infrastructure" | "business" | "validation" | "timeout";
+                /** @description The reason for programs; the code of an error never changes */
+                code: string;
+                /** @description The reason for people */
+                message: string;
+                /** @description Whether the same work may succeed when tried again: true if another execution follows, else by the class of the error, also where no attempt is left */
+                retryable: boolean;
+                /** @description The place in the program where the error happened */
+                stackTrace?: string;
+            };
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepFailed";
+            /** @description The step has failed for good in this logical attempt. */
+            ext: {
+                /** @description The person who reported the failure; absent if a worker or the engine did. */
+                by?: string | null;
+                /** @description Whether the step was stopped and did not fail by itself. */
+                cancelled?: boolean;
+                /** @description The error of the last execution, or why the step was stopped. */
+                error: components["schemas"]["StepError"];
+                /**
+                 * Format: uint32
+                 * @description The number of the execution. A result of an earlier execution is refused.
+                 */
+                execution: number;
+                /**
+                 * Format: uint32
+                 * @description The logical attempt, from 1; RETRY_STEP raises it.
+                 */
+                logical: number;
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepFailed";
+                /**
+                 * @description Whether nobody knows how far the work came: it was cut off in the middle. It is undone like work that
+                 *     is done.
+                 */
+                unknown?: boolean;
+            };
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo failed
+             */
+            failedAt: string;
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The version of the workflow, a part of the idempotency key */
+            planVersion?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description A failed step waits for an operator. */
+        StepHeldEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepHeld";
+            /** @description A failed step waits for an operator. */
+            ext: {
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepHeld";
+                /** @description When the run stops if no operator has acted. */
+                until: components["schemas"]["Time"];
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+            /**
+             * Format: date-time
+             * @description When the run stops if no operator has acted
+             */
+            until: string;
+        };
+        /**
+         * Format: uint32
+         * @description A step's number: its place in `Net::steps`.
+         */
+        StepNo: number;
+        /** @description One firing of a step: which step, which visit (1 is the first), and which item of a loop. */
+        StepRef: {
+            /**
+             * Format: uint32
+             * @description The item of the loop that this is, counted from 0; absent for the step itself.
+             */
+            item?: number | null;
+            /** @description The step's number in the plan. */
+            step: components["schemas"]["StepNo"];
+            /**
+             * Format: uint32
+             * @description Which visit of the step, counted from 1.
+             */
+            visit: number;
+        };
+        /** @description An operator asked for a new logical attempt. */
+        StepRetriedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepRetried";
+            /** @description An operator asked for a new logical attempt. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The number of the new logical attempt.
+                 */
+                logical: number;
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepRetried";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description The tokens of a finished step moved some time after its end (after a pause or a failure). */
+        StepRoutedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepRouted";
+            /** @description The tokens of a finished step moved some time after its end (after a pause or a failure). */
+            ext: {
+                /** @description The edges that got a token. */
+                routing: components["schemas"]["Routing"];
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepRouted";
+            };
+            /** @description Whether the edges have handled the failure of the step */
+            handled: boolean;
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description The step will not run. */
+        StepSkippedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepSkipped";
+            /** @description The step will not run. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The logical attempt, from 1; RETRY_STEP raises it.
+                 */
+                logical: number;
+                /** @description Why the step will not run. */
+                reason: components["schemas"]["SkipReason"];
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepSkipped";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The version of the workflow, a part of the idempotency key */
+            planVersion?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /**
+             * @description Why the step will not run
+             * @enum {string}
+             */
+            reason: "ON_FAILURE" | "OPERATOR" | "DEPENDENCY_FAILED" | "CANCELLED" | "DISCARDED";
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * Format: date-time
+             * @description When the engine decided that the step will not run
+             */
+            skippedAt: string;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description One attempt of a step. */
+        StepSnapshot: {
+            /** @description References to the artifacts of the step. */
+            artifacts: components["schemas"]["Artifact"][];
+            /** @description When the attempt ended, with any status; absent before the end. */
+            completedAt?: string | null;
+            /**
+             * Format: uint64
+             * @description The time from the start to the end, in milliseconds.
+             */
+            durationMs?: number | null;
+            /**
+             * Format: uint64
+             * @description The number of the last execution; absent if no event has named one.
+             */
+            engineAttemptId?: number | null;
+            /** @description The error of the attempt; absent if the attempt has not failed. */
+            error?: components["schemas"]["SnapshotError"] | null;
+            /**
+             * Format: uint64
+             * @description The number of the logical attempt, from 1; RETRY_STEP raises it.
+             */
+            logicalAttemptId: number;
+            /** @description Why the step was skipped; absent if it was not. */
+            reason?: string | null;
+            /** @description When the attempt started; absent before the start. */
+            startedAt?: string | null;
+            /** @description The time of the event that reported the start, if that time is not `startedAt`. */
+            startedEventTime?: string | null;
+            status: components["schemas"]["StepStatus"];
+            /** @description The id of the visit or of the loop item. */
+            stepId: string;
+        };
+        /** @description The first execution of a logical attempt was claimed. */
+        StepStartedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepStarted";
+            /** @description The first execution of a logical attempt was claimed. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The number of the execution. A result must carry this number, so a late result of an earlier
+                 *     execution is refused.
+                 */
+                execution: number;
+                /** @description The worker that claimed the execution; absent if no worker is needed. */
+                lease?: components["schemas"]["Lease"] | null;
+                /**
+                 * Format: uint32
+                 * @description The logical attempt, from 1; RETRY_STEP raises it.
+                 */
+                logical: number;
+                /** @description The items of the loop; absent if the step has no loop. */
+                loop?: components["schemas"]["LoopStart"] | null;
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepStarted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The version of the workflow, a part of the idempotency key */
+            planVersion?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo started
+             */
+            startedAt: string;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description The status of one attempt of a step in the contract's words. */
+        StepStatus: "PENDING" | "RUNNING" | "SUCCESS" | "FAILED" | "SKIPPED" | string;
+        /** @description The step waits without a worker. */
+        StepWaitingEvent: {
+            /** @description The type of the external event that the step waits for; absent for other waits */
+            awaitedEventType?: string;
+            /**
+             * Format: date-time
+             * @description When the wait ends at the latest; absent: no limit
+             */
+            deadline?: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepWaiting";
+            /** @description The step waits without a worker. */
+            ext: {
+                /** @description When the wait ends at the latest; absent: no limit. */
+                deadline?: components["schemas"]["Time"] | null;
+                /**
+                 * Format: uint32
+                 * @description The number of the execution that let the step wait; the number of the last execution if no worker
+                 *     did.
+                 */
+                execution: number;
+                /**
+                 * Format: uint32
+                 * @description The logical attempt, from 1; RETRY_STEP raises it.
+                 */
+                logical: number;
+                /** @description The data that the worker gets back when the step runs again. */
+                memo?: unknown;
+                /** @description The events that the engine publishes when the wait begins. */
+                outbound?: unknown[];
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @description The hash of the completion token; absent if no person is needed. */
+                token_hash?: string | null;
+                /** @enum {string} */
+                type: "StepWaiting";
+                /** @description What the step waits for. */
+                wait: components["schemas"]["WaitKind"];
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /** @description The logical attempt, from 1; RETRY_STEP raises it */
+            logicalAttemptId: number;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The version of the workflow, a part of the idempotency key */
+            planVersion?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+            /**
+             * @description What the step waits for
+             * @enum {string}
+             */
+            waitingFor: "gate" | "approval" | "manual" | "event" | "timer" | "child";
+        };
+        /** @description The wait is over and the step can be claimed. */
+        StepWokenEvent: {
+            /** @description The person who approved; absent if no person ended the wait */
+            approvedBy?: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "StepWoken";
+            /** @description The wait is over and the step can be claimed. */
+            ext: {
+                /** @description The person who approved; absent if no person ended the wait. */
+                by?: string | null;
+                /** @description The id of the external event that ended the wait; absent if no event did. */
+                event_id?: string | null;
+                /**
+                 * Format: uint32
+                 * @description The number of the execution that waited.
+                 */
+                execution: number;
+                /** @description The content of the event, or the result of the child; absent for an approval and for a timer. */
+                payload?: unknown;
+                /** @description The step-run that the event is about. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "StepWoken";
+            };
+            /** @description The id of the external event that ended the wait; absent if no event did */
+            externalEventId?: string;
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
         };
         /** @description What is special about a signature of Stripe. */
         StripeSignature: {
@@ -2555,6 +5599,17 @@ export interface components {
              */
             windowSeconds?: number | null;
         };
+        /** @description How a successful run ended. */
+        SuccessKind: "full" | "partial";
+        /** @description A token that moves along an edge. */
+        TakenEdge: {
+            /** @description The arguments bound to the token. */
+            args?: unknown;
+            /** @description The number of the edge in the plan. */
+            edge: components["schemas"]["EdgeNo"];
+            /** @description Whether the token may enter the next step. */
+            verdict?: components["schemas"]["AdmissionVerdict"];
+        };
         /** @description What a webhook does. */
         Target: {
             /** @description Start a run of a definition. */
@@ -2563,6 +5618,66 @@ export interface components {
             /** @description Deliver an event to a run that waits, or to everyone. */
             event: components["schemas"]["EventTarget"];
         };
+        /** @description Later executions of one step go to another target. */
+        TargetUpdatedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "TargetUpdated";
+            /** @description Later executions of one step go to another target. */
+            ext: {
+                /** @description The number of the step in the plan. */
+                step: components["schemas"]["StepNo"];
+                /** @description The new target, as the signal gave it. */
+                target: unknown;
+                /** @enum {string} */
+                type: "TargetUpdated";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description Whether a claim is ordinary work or the answer to a wait that ran out. */
+        TaskKind: "WAITING_TIMEOUT" | "READY_STEP";
+        /** @description Text with Jinja expressions, such as `{{ ctx.page }}` */
+        Template: string;
+        /** @description Any JSON; strings may hold Jinja expressions */
+        TemplateValue: unknown;
+        /**
+         * Format: int64
+         * @description Milliseconds since the Unix epoch, UTC.
+         */
+        Time: number;
         /** @description A token, without its secret. */
         TokenInfo: {
             /** @description When the token was created. */
@@ -2597,10 +5712,550 @@ export interface components {
             /** @description All tokens that the caller may know, newest first. */
             tokens: components["schemas"]["TokenInfo"][];
         };
+        /** @description Tokens that had been denied may enter now. */
+        TokensAdmittedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "TokensAdmitted";
+            /** @description Tokens that had been denied may enter now. */
+            ext: {
+                /** @description The visits that the tokens are for, oldest first. */
+                tokens: components["schemas"]["StepRef"][];
+                /** @enum {string} */
+                type: "TokensAdmitted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The steps that the tokens enter, oldest first */
+            stepIds: string[];
+        };
+        /** @description An edge that holds tokens: a step that waits for all of its edges has not fired yet. */
+        TokensOfEdge: {
+            /** Format: uint32 */
+            count: number;
+            /**
+             * Format: uint
+             * @description The number of the edge in the net.
+             */
+            edge: number;
+            from: string;
+            to: string;
+        };
+        /** @description A place in a distributed trace: the trace, and the span that caused what follows. */
+        TraceContext: {
+            /** @description Whether the spans of the run are recorded. */
+            recorded?: boolean;
+            /** @description The header `traceparent`: version, trace, span and flags. */
+            traceparent: string;
+            /** @description The header `tracestate`; absent if the caller sent none. */
+            tracestate?: string | null;
+        };
+        /** @description The work that undoes a step. */
+        Undo: {
+            /** @description The input of the undo; the worker renders its templates. */
+            input?: unknown;
+            /** @description The name of the function that the worker runs. */
+            operation: string;
+            /** @description Only workers that serve this queue can claim the undo. */
+            queue: string;
+            /** @description How often and how fast failures are retried. */
+            retry: components["schemas"]["RetryPolicy"];
+            /** @description Tools that the built-in worker runs instead; as in `Work::Pipeline`. */
+            tasks?: unknown;
+            /**
+             * Format: uint64
+             * @description Longest time one execution may take, in milliseconds.
+             */
+            timeout_ms?: number | null;
+        };
+        /** @description The step is undone. */
+        UndoCompletedEvent: {
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo succeeded
+             */
+            completedAt: string;
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "UndoCompleted";
+            /** @description The step is undone. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The number of the execution of the undo, from 1.
+                 */
+                execution: number;
+                /** @description The step-run that is undone now. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "UndoCompleted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description An execution of an undo failed and another follows. */
+        UndoExecutionFailedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /** @description Why the run, the step or the undo failed */
+            error: {
+                /**
+                 * @description The kind of the error
+                 * @enum {string}
+                 */
+                category?: "infrastructure" | "business" | "validation" | "timeout";
+                /** @description The reason for programs; the code of an error never changes */
+                code: string;
+                /** @description The reason for people */
+                message: string;
+                /** @description Whether the same work may succeed when tried again: true if another execution follows, else by the class of the error, also where no attempt is left */
+                retryable: boolean;
+                /** @description The place in the program where the error happened */
+                stackTrace?: string;
+            };
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "UndoExecutionFailed";
+            /** @description An execution of an undo failed and another follows. */
+            ext: {
+                /** @description The error of this execution. */
+                error: components["schemas"]["StepError"];
+                /**
+                 * Format: uint32
+                 * @description The number of the execution of the undo, from 1.
+                 */
+                execution: number;
+                /** @description How the execution counts if it was lost; absent: as an attempt. */
+                loss?: components["schemas"]["Loss"] | null;
+                /** @description When the next execution can be claimed at the earliest. */
+                retry_at: components["schemas"]["Time"];
+                /** @description The step-run whose undo failed once. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "UndoExecutionFailed";
+            };
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo failed
+             */
+            failedAt: string;
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /**
+             * Format: date-time
+             * @description When the next execution can start at the earliest
+             */
+            retryAt: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description The step could not be undone. */
+        UndoFailedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /** @description Why the run, the step or the undo failed */
+            error: {
+                /**
+                 * @description The kind of the error
+                 * @enum {string}
+                 */
+                category?: "infrastructure" | "business" | "validation" | "timeout";
+                /** @description The reason for programs; the code of an error never changes */
+                code: string;
+                /** @description The reason for people */
+                message: string;
+                /** @description Whether the same work may succeed when tried again: true if another execution follows, else by the class of the error, also where no attempt is left */
+                retryable: boolean;
+                /** @description The place in the program where the error happened */
+                stackTrace?: string;
+            };
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "UndoFailed";
+            /** @description The step could not be undone. */
+            ext: {
+                /** @description The error of the last execution. */
+                error: components["schemas"]["StepError"];
+                /**
+                 * Format: uint32
+                 * @description The number of the execution of the undo, from 1.
+                 */
+                execution: number;
+                /** @description The step-run that could not be undone. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "UndoFailed";
+            };
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo failed
+             */
+            failedAt: string;
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /** @description What happens to the remaining undos when an undo fails. */
+        UndoMode: "continue" | "stop";
+        /** @description The result of one undo. */
+        UndoOutcome: "done" | "failed" | "not_compensable" | "not_run";
+        /** @description What a cancel with compensation would undo. */
+        UndoPreview: {
+            /** @description What is done and has no undo. */
+            cannotUndo: string[];
+            /** @description Whether the run has ended: then nothing can be cancelled. */
+            ended: boolean;
+            /** @description Work whose end decides whether it is undone. */
+            inFlight: string[];
+            runId: string;
+            /** @description What would be undone, in this order. */
+            undo: string[];
+        };
+        /** @description The result of one undo. */
+        UndoResult: {
+            /**
+             * Format: uint32
+             * @description The number of attempts of the undo: an execution that was lost and its replacement are one attempt. Absent if
+             *     the undo was never executed, and in events of versions that did not count attempts.
+             */
+            attempts?: number;
+            /** @description The error of the last execution; absent if the undo did not fail. */
+            error?: components["schemas"]["StepError"] | null;
+            /**
+             * Format: uint32
+             * @description The number of executions of the undo.
+             */
+            executions: number;
+            outcome: components["schemas"]["UndoOutcome"];
+            /** @description The step-run that the undo is for. */
+            step: components["schemas"]["StepRef"];
+        };
+        /** @description The result of one undo. */
+        UndoRow: {
+            /** Format: uint32 */
+            attempts: number;
+            error: components["schemas"]["StepError"] | null;
+            /** Format: uint32 */
+            executions: number;
+            outcome: components["schemas"]["UndoOutcome"];
+            stepId: string;
+        };
+        /** @description An execution of an undo was claimed. */
+        UndoStartedEvent: {
+            /**
+             * Format: date-time
+             * @description When the event was appended (processing time)
+             */
+            emittedAt: string;
+            /**
+             * @description The component that emitted the event
+             * @enum {string}
+             */
+            emittedBy: "engine" | "planner" | "activity-worker" | "system";
+            /** @description The number of the execution; every claim by a worker counts */
+            engineAttemptId?: number;
+            /**
+             * Format: uuid
+             * @description Unique id of the event, derived from the run and its sequence number
+             */
+            eventId: string;
+            /**
+             * @description The event's type (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            eventType: "UndoStarted";
+            /** @description An execution of an undo was claimed. */
+            ext: {
+                /**
+                 * Format: uint32
+                 * @description The number of the execution of the undo, from 1.
+                 */
+                execution: number;
+                /** @description The worker that claimed the execution, and until when. */
+                lease: components["schemas"]["Lease"];
+                /** @description The step-run that is being undone. */
+                step: components["schemas"]["StepRef"];
+                /** @enum {string} */
+                type: "UndoStarted";
+            };
+            /** @description The hash of this event and of all events before it. */
+            hash: string;
+            /** @description SHA256(runId|stepId|logicalAttemptId|eventType|planVersion), with RUN and 1 where absent */
+            idempotencyKey: string;
+            /**
+             * Format: date-time
+             * @description When the event happened at its source, if measurably different (event time)
+             */
+            occurredAt?: string;
+            /** @description The hash of the event before. */
+            prevHash: string;
+            /** @description The id of the run */
+            runId: string;
+            /** @description Place in the run's log, strictly increasing */
+            runSeq: number;
+            /**
+             * Format: date-time
+             * @description When the run, the step or the undo started
+             */
+            startedAt: string;
+            /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
+            stepId: string;
+        };
+        /**
+         * @description How far the undo of a step is.
+         * @enum {string}
+         */
+        UndoWord: "none" | "due" | "running" | "done" | "failed" | "not_compensable";
+        /** @description What happens when a step fails and no edge handles the failure. */
+        Unhandled: "fail" | "partial" | "stop";
         Version: {
             /** @description The store: `sqlite`, `postgres` or `memory`. */
             store: string;
             version: string;
+        };
+        /** @description One visit of a step in the words of the language. */
+        VisitRow: {
+            /**
+             * Format: uint32
+             * @description The number of attempts: an execution that was lost and its replacement are one attempt.
+             */
+            attempts: number;
+            /** @description How far the undo of the step is; null if no token has reached the step. */
+            compensation: components["schemas"]["UndoWord"] | null;
+            endedAt: string | null;
+            error: components["schemas"]["StepError"] | null;
+            /**
+             * Format: uint32
+             * @description How often a worker has taken the work.
+             */
+            executions: number;
+            /** @description The items of a loop; null if the step has no loop. */
+            items: components["schemas"]["ItemCounts"] | null;
+            /**
+             * Format: uint32
+             * @description How many executions were lost with their workers.
+             */
+            losses: number;
+            /** @description Whether it is not known if the work was done. */
+            outcomeUnknown: boolean;
+            /** @description The output; null if there is none yet. */
+            output: unknown;
+            startedAt: string | null;
+            /** @description The name of the step. */
+            step: string;
+            /** @description The id of the visit: `load`, `load#2`. */
+            stepId: string;
+            /**
+             * Format: uint32
+             * @description The number of the visit, from 1; null if no token has reached the step.
+             */
+            visit: number | null;
+            /** @description The state in the word of the language. */
+            word: string;
+        };
+        /** @description What a step waits for. */
+        WaitKind: {
+            /** @enum {string} */
+            for: "gate";
+        } | {
+            /** @enum {string} */
+            for: "approval";
+        } | {
+            /** @enum {string} */
+            for: "manual";
+        } | {
+            /** @description The type of the external event; events of other types do not end the wait. */
+            event_type: string;
+            /** @enum {string} */
+            for: "event";
+            /** @description Whether the event makes the step ready to run again; otherwise the event completes the step. */
+            rerun: boolean;
+        } | {
+            /** @enum {string} */
+            for: "timer";
+            /** @description Whether the step is then ready to run again; otherwise it is completed. */
+            rerun: boolean;
+        } | {
+            /**
+             * @description The child that a worker asked for: the step runs again when the child has ended. Absent if the child is
+             *     the work of the step itself.
+             */
+            call?: components["schemas"]["CalledRun"] | null;
+            /** @enum {string} */
+            for: "child";
+            /** @description The parameters of the child. */
+            input: unknown;
+            /** @description The key of the request for the child: one child for each key, also after a crash. */
+            request_key: string;
+        };
+        /** @description What ends a wait. */
+        WaitOn: {
+            /** @enum {string} */
+            what: "approval";
+        } | {
+            /** @enum {string} */
+            what: "manual";
+        } | {
+            /** @description The type of the external event; events of other types do not end the wait. */
+            event_type: string;
+            /** @enum {string} */
+            what: "event";
+        } | {
+            /**
+             * Format: uint64
+             * @description The length of the wait, in milliseconds.
+             */
+            millis: number;
+            /** @enum {string} */
+            what: "timer";
+        };
+        /** @description What a step waits for, and how long. */
+        WaitSpec: {
+            /**
+             * Format: uint64
+             * @description The longest wait, in milliseconds; after that the step fails with class `timeout`. Absent: no limit.
+             */
+            deadline_ms?: number | null;
+            /** @description What ends the wait. */
+            on: components["schemas"]["WaitOn"];
+        };
+        /** @description How a handler's wait for an event ends when its deadline passes. */
+        WaitTimeout: "fail" | "claim" | "ignore";
+        /** @description A run that is created and has not started. */
+        WaitingRun: {
+            createdAt: string;
+            planId: string;
+            runId: string;
+            /** @description When it may start at the earliest. */
+            startAt: string | null;
+            /** @description Why it waits, in the word of the contract. */
+            substatus: string | null;
+            tenantId: string;
         };
         /**
          * @description What a wait is for.
@@ -2640,6 +6295,28 @@ export interface components {
             when: string;
             word: string;
         };
+        /** @description What a step does when it fires. */
+        Work: {
+            /** @description The settings of the operation as the file gives them; opaque to the kernel. */
+            config?: unknown;
+            /** @enum {string} */
+            kind: "task";
+            /** @description The name of the function that the worker runs. */
+            operation: string;
+            /** @description Only workers that serve this queue can claim the step. */
+            queue: string;
+        } | {
+            /** @enum {string} */
+            kind: "pipeline";
+            /** @description A list of `{name, kind, …}`; opaque to the kernel. */
+            tasks: unknown;
+        } | (components["schemas"]["WaitSpec"] & {
+            /** @enum {string} */
+            kind: "wait";
+        }) | (components["schemas"]["ChildSpec"] & {
+            /** @enum {string} */
+            kind: "child";
+        });
         /** @description Why the work of a task failed. */
         WorkError: {
             /** @description The kind of failure, which retry rules name: `transient`, `timeout`, `validation`, `unknown` and others. */
@@ -4403,7 +8080,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RunView"];
                 };
             };
             403: {
@@ -4701,7 +8378,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RunView"];
                 };
             };
             400: {
@@ -5487,7 +9164,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["Net"];
                 };
             };
             403: {
@@ -5899,7 +9576,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["UndoPreview"];
                 };
             };
             403: {

@@ -1,7 +1,7 @@
 // Server-sent events. They are read with `fetch`, which can say who reads and where to go on; a stream that breaks is
 // opened again by itself, and everybody can see whether the page is live.
 import { untrack } from 'svelte';
-import { address, headers, Problem } from './client';
+import { address, headers, identity, Problem } from './client';
 import { Parser, type Told } from './parser';
 
 export type { Told };
@@ -100,12 +100,20 @@ export class Stream {
 /** Whether everything that the page shows is live. */
 class Live {
   streams: Stream[] = $state.raw([]);
+  /** Whether the last request had an answer. Pages without a stream ask again every few seconds. */
+  private reached = $state(true);
   state: StreamState = $derived.by(() => {
+    if (!this.reached) return 'offline';
     const states = this.streams.map((it) => it.state).filter((it) => it !== 'ended');
     if (states.includes('offline')) return 'offline';
     if (states.includes('connecting')) return 'connecting';
     return 'live';
   });
+  constructor() {
+    identity.onReach = (isThere) => {
+      if (this.reached !== isThere) this.reached = isThere;
+    };
+  }
   add(stream: Stream) {
     untrack(() => (this.streams = [...this.streams, stream]));
   }

@@ -21,7 +21,7 @@ export class Loaded<T> {
       this.problem = undefined;
     } catch (error) {
       if (turn !== this.turn) return;
-      this.problem = error instanceof Problem ? error : new Problem(-1, 'UI_FAULT', error instanceof Error ? error.message : String(error));
+      this.problem = Problem.of(error);
       if (this.problem.isOffline || this.problem.status === 503) this.timer = setTimeout(() => void this.load(), 1500);
     } finally {
       if (turn === this.turn) this.loading = false;

@@ -77,3 +77,9 @@ export function undoLook(word: string): Look {
   };
   return looks[word] ?? look('idle', 'circle');
 }
+
+/** The detail of a state, unless the word of the language says it by itself. */
+export function besideWord(word: string, sub: string | null | undefined): string | null {
+  if (!sub) return null;
+  return plain(sub) === 'waitingapproval' && lookOrPlain(word).tone === 'wait' ? null : sub;
+}

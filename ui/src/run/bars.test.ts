@@ -4,7 +4,7 @@ import { arcsOf, layout } from './net';
 import type { Net, RunEvent } from './model.svelte';
 
 let seq = 0;
-const event = (eventType: string, stepId: string | undefined, at: number, ext: Record<string, unknown> = {}): RunEvent => ({ runSeq: ++seq, eventType, stepId, emittedAt: new Date(at).toISOString(), ext, hash: '', prevHash: '' });
+const event = (eventType: RunEvent['eventType'], stepId: string | undefined, at: number, ext: Record<string, unknown> = {}): RunEvent => ({ runSeq: ++seq, eventType, stepId, emittedAt: new Date(at).toISOString(), ext, hash: '', prevHash: '' });
 
 describe('timeline', () => {
   it('has a bar for each attempt, backoff, wait and undo', () => {
@@ -35,7 +35,7 @@ describe('timeline', () => {
 
 describe('graph', () => {
   const step = (name: string, route: 'edges' | 'exclusive' | 'inclusive' = 'edges') => ({ name, join: 'all', route, work: { kind: 'task' } }) as Net['steps'][number];
-  const net: Net = { dialect: 'playbook', plan_id: 'p', plan_version: '1', steps: [step('a', 'exclusive'), step('b'), step('c'), step('d')], edges: [{ from: 0, to: 1, when: 'x' }, { from: 0, to: 2, when: 'y' }, { from: 0, to: 3, when: 'z' }], policy: {} };
+  const net: Net = { dialect: 'playbook', plan_id: 'p', plan_version: '1', steps: [step('a', 'exclusive'), step('b'), step('c'), step('d')], edges: [{ from: 0, to: 1, when: 'x' }, { from: 0, to: 2, when: 'y' }, { from: 0, to: 3, when: 'z' }], policy: {} } as unknown as Net;
   it('says which arcs were taken, refused, and never looked at', () => {
     const arcs = arcsOf(net, [event('StepCompleted', 'a', 0, { step: { step: 0, visit: 1 }, routing: { taken: [{ edge: 1 }] } })]);
     expect(arcs.map((it) => [it.taken, it.refused, it.passed])).toEqual([[0, 1, 0], [1, 0, 0], [0, 0, 1]]);
@@ -49,7 +49,7 @@ describe('graph', () => {
     const count = 1000;
     const large: Net = { ...net, steps: Array.from({ length: count }, (_, i) => step(`s${i}`)), edges: Array.from({ length: count - 10 }, (_, i) => ({ from: i, to: i + 10 })) };
     const began = performance.now();
-    const places = layout(large);
+    const { places } = layout(large);
     expect(performance.now() - began).toBeLessThan(200);
     expect(new Set(places.map((it) => `${it.x}/${it.y}`)).size).toBe(count);
   });

@@ -64,7 +64,7 @@ export function barsOf(events: RunEvent[]): Bars {
     if (at > until) until = at;
     const step = event.stepId;
     if (!step) continue;
-    const ext = (event.ext ?? {}) as { execution?: number; loop?: { count: number }; lease?: { worker: string }; wait?: { for?: string; event_type?: string }; error?: { code: string }; retry_at?: number; cancelled?: boolean };
+    const ext = event.ext;
     const undo = `${step}~undo`;
     switch (event.eventType) {
       case 'StepStarted':
@@ -80,7 +80,7 @@ export function barsOf(events: RunEvent[]): Bars {
         break;
       }
       case 'StepWaiting': {
-        const what = ext.wait?.event_type ? `event ${ext.wait.event_type}` : (ext.wait?.for ?? 'something');
+        const what = ext.wait?.for === 'event' ? `event ${ext.wait.event_type}` : (ext.wait?.for ?? 'something');
         begin(step, { kind: 'wait', tone: 'wait', from: at, says: `waits for ${what}`, seq: event.runSeq });
         break;
       }

@@ -1,11 +1,13 @@
 // A window on the log of one execution. A log may be large: only lines around a place are read, and the page never has
 // more than a part of them.
-import { api, type Problem, type Schemas } from '../api/client';
+import { api, Problem, type Schemas } from '../api/client';
 
 export type Line = Schemas['PlacedLogRow'];
 /** The most lines that are kept. */
 const MOST = 6000;
 const BYTES = 128 << 10;
+/** How many lines of a search are shown at first, and with each "More". */
+const HITS = 500;
 
 export class LogWindow {
   lines: Line[] = $state.raw([]);
@@ -17,6 +19,7 @@ export class LogWindow {
   hits: Line[] = $state.raw([]);
   searchedTo = $state(0);
   searching = $state(false);
+  searchProblem: Problem | undefined = $state.raw();
   private turn = 0;
   constructor(
     private run: string,
@@ -89,20 +92,34 @@ export class LogWindow {
     }
   }
   private searches = 0;
+  /** What was found for another text is no longer shown. */
+  forget() {
+    this.searches++;
+    this.hits = [];
+    this.searchedTo = 0;
+    this.searching = false;
+  }
   async search(text: string, more = false) {
     const turn = ++this.searches;
     if (!more) {
       this.hits = [];
       this.searchedTo = 0;
     }
+    this.searchProblem = undefined;
     if (!text) return;
     this.searching = true;
     try {
-      const found = await api.get('/api/v1/runs/{run}/logs/{step}/{execution}/search', { path: this.path, query: { text, from: this.searchedTo, limit: 500 } });
-      if (turn !== this.searches) return;
-      this.hits = more ? [...this.hits, ...found.lines] : found.lines;
-      this.searchedTo = found.next;
-      this.size = found.size;
+      const most = this.hits.length + HITS;
+      // The server searches a part at a time: what is found is shown while the search goes on.
+      do {
+        const found = await api.get('/api/v1/runs/{run}/logs/{step}/{execution}/search', { path: this.path, query: { text, from: this.searchedTo, limit: HITS } });
+        if (turn !== this.searches) return;
+        if (found.lines.length) this.hits = [...this.hits, ...found.lines];
+        this.searchedTo = found.next;
+        this.size = found.size;
+      } while (this.searchedTo < this.size && this.hits.length < most);
+    } catch (error) {
+      if (turn === this.searches) this.searchProblem = Problem.of(error);
     } finally {
       if (turn === this.searches) this.searching = false;
     }

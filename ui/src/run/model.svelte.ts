@@ -1,94 +1,22 @@
 // One run: its snapshot, its log, its net, and where in time the page looks at it. Everything is live: events come by a
 // stream, and a gap in their numbers makes the run STALE until it was read again from the watermark.
-import { address, api, Problem, send, type Schemas } from '../api/client';
+import { api, Problem, type Schemas } from '../api/client';
 import { Stream } from '../api/stream.svelte';
 
-// The snapshot and the events are free JSON in the OpenAPI document; these are the fields that the page reads.
-export interface StepView {
-  stepId: string;
-  step: string;
-  visit: number | null;
-  word: string;
-  startedAt: string | null;
-  endedAt: string | null;
-  executions: number;
-  attempts: number;
-  losses: number;
-  output: unknown;
-  error: { code: string; class: string; message: string } | null;
-  outcomeUnknown: boolean;
-  items: { count: number; done: number; failed: number } | null;
-  compensation: string | null;
-}
-export interface Reason {
-  kind: string;
-  stepId: string | null;
-  says: string;
-  text: string;
-  command: string | null;
-  since: string | null;
-  until: string | null;
-}
-export interface RunView {
-  runId: string;
-  status: string;
-  substatus?: string;
-  message?: string;
-  inFlight?: number;
-  lastEventSeq: number;
-  startedAt?: string;
-  completedAt?: string;
-  ext: {
-    planId: string;
-    planVersion: string;
-    planHash: string;
-    dialect: string;
-    word: string;
-    substatus: string | null;
-    steps: StepView[];
-    tokens: { edge: number; from: string; to: string; count: number }[];
-    params: unknown;
-    ctx: Record<string, unknown>;
-    parent: { runId: string; stepId: string } | null;
-    repeats: string | null;
-    compensation: { stepId: string; outcome: string; executions: number; attempts: number; error: { code: string; message: string } | null }[];
-    stuck: string[];
-    waitsFor?: Reason[];
-    children?: { stepId: string; runId: string }[];
-    startedBy?: string | null;
-    answers?: { stepId: string | null; outcome: string; by: string; at: string; notes: string | null; evidenceRefs: string[] }[];
-  };
-}
-export interface RunEvent {
-  runSeq: number;
-  eventType: string;
-  emittedAt: string;
-  stepId?: string;
-  payload?: Record<string, unknown>;
-  ext?: Record<string, unknown>;
-  hash: string;
-  prevHash: string;
-  [field: string]: unknown;
-}
-export interface NetStep {
-  name: string;
-  description?: string;
-  join: 'all' | 'each';
-  route: 'edges' | 'exclusive' | 'inclusive';
-  work: { kind: string; queue?: string; operation?: string; tasks?: unknown; on?: { what: string; event_type?: string }; path?: string };
-  loop?: unknown;
-  gate?: unknown;
-  undo?: unknown;
-  admit?: unknown;
-}
-export interface Net {
-  dialect: string;
-  plan_id: string;
-  plan_version: string;
-  steps: NetStep[];
-  edges: { from: number; to: number; when?: unknown }[];
-  policy: { final_step?: number | null };
-}
+export type RunView = Schemas['RunView'];
+export type StepView = Schemas['VisitRow'];
+export type Reason = Schemas['ReasonRow'];
+export type Net = Schemas['Net'];
+export type NetStep = Net['steps'][number];
+
+type Keys<U> = U extends unknown ? keyof U : never;
+type Field<U, K extends PropertyKey> = U extends unknown ? (K extends keyof U ? U[K] : never) : never;
+/** Every field that one of the types has. */
+type Some<U> = { [K in Keys<U>]?: Field<U, K> };
+type AnyEvent = Schemas['RunEvent'];
+type Always = 'runSeq' | 'eventType' | 'emittedAt' | 'hash' | 'prevHash';
+/** An event of any type, with the fields that events have. */
+export type RunEvent = Pick<AnyEvent, Always> & Omit<Some<AnyEvent>, Always | 'ext'> & { ext: Some<AnyEvent['ext']> };
 
 const PAGE = 1000;
 
@@ -143,7 +71,7 @@ export class RunModel {
     try {
       const [view, net] = await Promise.all([this.read(), api.get('/api/v1/runs/{run}/net', { path: { run: this.id } })]);
       this.view = view;
-      this.net = net as unknown as Net;
+      this.net = net;
       this.problem = undefined;
       void this.ask();
     } catch (error) {
@@ -178,16 +106,15 @@ export class RunModel {
   }
 
   private read(): Promise<RunView> {
-    return api.get('/api/v1/runs/{run}', { path: { run: this.id } }) as unknown as Promise<RunView>;
+    return api.get('/api/v1/runs/{run}', { path: { run: this.id } });
   }
 
   /** Reads the log from the watermark to its end. */
   private async catchUp() {
     for (;;) {
-      const response = await send('GET', address('/api/v1/runs/{run}/events', { run: this.id }, { after: this.last, limit: PAGE }));
-      const page = (await response.json()) as { events: RunEvent[]; lastSeq: number };
+      const page = await api.get('/api/v1/runs/{run}/events', { path: { run: this.id }, query: { after: this.last, limit: PAGE } });
       if (this.closed) return;
-      this.append(page.events);
+      this.append(page.events as RunEvent[]);
       this.lastSeq = Math.max(page.lastSeq, this.last);
       if (!page.events.length || this.last >= page.lastSeq) return;
     }
@@ -293,7 +220,7 @@ export class RunModel {
       this.moment = undefined;
       return;
     }
-    const found = (await api.get('/api/v1/runs/{run}/at/{seq}', { path: { run: this.id, seq } })) as unknown as RunView;
+    const found = await api.get('/api/v1/runs/{run}/at/{seq}', { path: { run: this.id, seq } });
     if (turn === this.travels) this.moment = found;
   }
 }

@@ -8,6 +8,9 @@ export interface Place {
 }
 export const WIDTH = 216;
 export const HEIGHT = 62;
+/** How large steps are drawn at most when all of them are shown, and the room around them. */
+export const MAX_ZOOM = 1.1;
+export const MARGIN = 36;
 /** Above this many steps the layers are computed in one pass. */
 const MANY = 250;
 
@@ -17,9 +20,35 @@ export function isChain(net: Net): boolean {
   return net.edges.length === net.steps.length - 1 && net.edges.every((edge, i) => edge.from === i && edge.to === i + 1);
 }
 
-export function layout(net: Net, narrow = false): Place[] {
-  if (isChain(net)) return chain(net.steps.length);
-  return net.steps.length > MANY ? layered(net) : ranked(net, narrow);
+/** Where the steps are, whether arcs go down, and how much room all of it needs. */
+export interface Layout {
+  places: Place[];
+  /** Where the guard of each arc is written; absent: in the middle of the arc. */
+  labels: (Place | undefined)[];
+  down: boolean;
+  width: number;
+  height: number;
+}
+
+/** Of both directions the one in which the steps can be read better in the room that there is. */
+export function layout(net: Net, room = { width: 1000, height: 600 }): Layout {
+  if (isChain(net)) return sized({ places: chain(net.steps.length), labels: [] }, true);
+  if (net.steps.length > MANY) return sized({ places: layered(net), labels: [] }, false);
+  const right = sized(ranked(net, false), false);
+  const zoom = zoomOf(right, room);
+  if (zoom >= 0.85) return right;
+  const down = sized(ranked(net, true), true);
+  return zoomOf(down, room) > zoom ? down : right;
+}
+
+function sized({ places, labels }: Pick<Layout, 'places' | 'labels'>, down: boolean): Layout {
+  const [left, top] = [Math.min(...places.map((it) => it.x)), Math.min(...places.map((it) => it.y))];
+  return { places, labels, down, width: Math.max(...places.map((it) => it.x)) - left + WIDTH, height: Math.max(...places.map((it) => it.y)) - top + HEIGHT };
+}
+
+/** How large everything can be drawn in a room. */
+export function zoomOf(it: { width: number; height: number }, room: { width: number; height: number }): number {
+  return Math.min(MAX_ZOOM, (room.width - 2 * MARGIN) / it.width, (room.height - 2 * MARGIN) / it.height);
 }
 
 /** A chain goes down, and begins a new column where it would become too long to be seen. */
@@ -28,20 +57,26 @@ function chain(count: number): Place[] {
   return Array.from({ length: count }, (_, i) => ({ x: Math.floor(i / most) * (WIDTH + 70), y: (i % most) * (HEIGHT + 34) }));
 }
 
-function ranked(net: Net, narrow: boolean): Place[] {
+function ranked(net: Net, narrow: boolean): Pick<Layout, 'places' | 'labels'> {
   const graph = new dagre.graphlib.Graph({ multigraph: true });
   graph.setGraph({ rankdir: narrow ? 'TB' : 'LR', nodesep: 28, ranksep: narrow ? 34 : 56, marginx: 8, marginy: 8 });
   graph.setDefaultEdgeLabel(() => ({}));
   net.steps.forEach((_, i) => graph.setNode(String(i), { width: WIDTH, height: HEIGHT }));
   net.edges.forEach((edge, i) => {
     // Guards are written on their arcs: they need room.
-    if (edge.from !== edge.to) graph.setEdge(String(edge.from), String(edge.to), edge.when ? { width: 176, height: 20, labelpos: 'c' } : { width: 20, height: 1 }, `e${i}`);
+    if (edge.from !== edge.to) graph.setEdge(String(edge.from), String(edge.to), edge.when ? { width: 176, height: 36, labelpos: 'c' } : { width: 20, height: 1 }, `e${i}`);
   });
   dagre.layout(graph);
-  return net.steps.map((_, i) => {
+  const places = net.steps.map((_, i) => {
     const node = graph.node(String(i)) as { x: number; y: number };
     return { x: node.x - WIDTH / 2, y: node.y - HEIGHT / 2 };
   });
+  const labels = net.edges.map((edge, i) => {
+    if (!edge.when || edge.from >= edge.to) return undefined;
+    const found = graph.edge({ v: String(edge.from), w: String(edge.to), name: `e${i}` }) as Partial<Place> | undefined;
+    return found?.x === undefined || found.y === undefined ? undefined : { x: found.x, y: found.y };
+  });
+  return { places, labels };
 }
 
 /** The layer of a step is its longest way from a start; inside a layer steps stand near the steps before them. */
@@ -110,8 +145,8 @@ export function arcsOf(net: Net, events: RunEvent[]): Arc[] {
   net.edges.forEach((edge, i) => leaving[edge.from]?.push(i));
   for (const event of events) {
     if (event.eventType !== 'StepCompleted' && event.eventType !== 'StepRouted') continue;
-    const ext = event.ext as { step?: { step: number; item?: number }; routing?: { taken?: { edge: number }[] } };
-    if (!ext.step || ext.step.item !== undefined) continue;
+    const ext = event.ext;
+    if (typeof ext.step !== 'object' || ext.step.item != null) continue;
     const step = net.steps[ext.step.step];
     const all = leaving[ext.step.step] ?? [];
     if (!step) continue;
@@ -151,6 +186,5 @@ export function workText(work: Net['steps'][number]['work']): string {
   }
   if (work.kind === 'task') return `${work.queue} · ${work.operation}`;
   if (work.kind === 'child') return `runs ${work.path}`;
-  if (work.kind === 'wait') return work.on?.what === 'event' ? `event ${work.on.event_type}` : (work.on?.what ?? 'wait');
-  return work.kind;
+  return work.on.what === 'event' ? `event ${work.on.event_type}` : work.on.what;
 }

@@ -8,12 +8,12 @@ import { EditorState, type Extension } from '@codemirror/state';
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
 import { complete } from './completion';
-import type { Finding } from './Code.svelte';
+import type { Schemas } from '../api/client';
 
 export interface Handle {
   view: EditorView;
   goto: (line: number) => void;
-  setProblems: (problems: Finding[]) => void;
+  setProblems: (problems: Schemas['FoundProblem'][]) => void;
   destroy: () => void;
 }
 
@@ -93,17 +93,16 @@ export function startEditor(host: HTMLElement, options: { text: string; readonly
   };
 }
 
-function setProblems(view: EditorView, problems: Finding[]) {
+function setProblems(view: EditorView, problems: Schemas['FoundProblem'][]) {
   const doc = view.state.doc;
   const place = (line: number, column: number) => {
     const found = doc.line(Math.min(Math.max(1, line), doc.lines));
     return Math.min(found.to, found.from + Math.max(0, column - 1));
   };
   const found: Diagnostic[] = problems.map((it) => {
-    const from = place(it.line, it.column);
-    const end = it.endLine ? place(it.endLine, it.endColumn ?? 1) : from;
+    const from = place(it.line ?? 1, it.column ?? 1);
     const word = doc.sliceString(from, doc.lineAt(from).to).match(/^[^\s:,#]+/)?.[0].length ?? 1;
-    return { from, to: Math.max(end, Math.min(doc.length, from + word)), severity: it.severity === 'error' ? 'error' : 'warning', message: `${it.message}${it.help ? `\n${it.help}` : ''}`, source: it.code };
+    return { from, to: Math.min(doc.length, from + word), severity: it.severity === 'error' ? 'error' : 'warning', message: `${it.message}${it.help ? `\n${it.help}` : ''}`, source: it.code };
   });
   view.dispatch(setDiagnostics(view.state, found));
 }

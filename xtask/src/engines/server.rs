@@ -36,7 +36,7 @@ impl OutsideServer {
         }
     }
 
-    /// Where it listens.
+    /// The address and the port that it listens on.
     pub(super) fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

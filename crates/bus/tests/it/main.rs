@@ -1,6 +1,9 @@
 //! The webhook against real servers, good and bad ones.
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "brokers")]
+mod brokers;
+mod doc_tables;
 mod listener;
 
 use std::time::{Duration, Instant};

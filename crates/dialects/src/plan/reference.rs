@@ -28,6 +28,9 @@ pub struct PlanRef {
     pub plan_version: String,
 }
 
+/// The schema versions of the languages whose first major is another one: dag and playbook.
+const OTHER_LANGUAGES: [&str; 2] = ["v0.2", "v2.0"];
+
 impl PlanRef {
     /// Checks everything that can be checked before fetching: the URI first, since nothing may be
     /// fetched from elsewhere, then the reference itself.
@@ -39,13 +42,17 @@ impl PlanRef {
         if let Err(problem) = check_allowed(&self.uri, allow) {
             p.push(problem);
         }
-        if known_schema_version(&self.schema_version).is_none() {
+        let is_of_other = OTHER_LANGUAGES.contains(&self.schema_version.as_str());
+        if known_schema_version(&self.schema_version).is_none() && !is_of_other {
             let message = format!(
                 "the schema version {} is not known",
                 quote(&self.schema_version)
             );
             p.error(codes::PLAN_SCHEMA_VERSION_UNKNOWN, Span::default(), message)
-                .help("refer to a plan of schema version `v1.x`");
+                .help(
+                    "write the schema version of the language: `v1.x` of the file for plans, `v1.0` for actions and linear, \
+                     `v0.2` for dag, `v2.0` for playbooks",
+                );
         }
         let hex = |c: char| c.is_ascii_hexdigit();
         if self.sha256.len() != 64 || !self.sha256.chars().all(hex) {
@@ -105,7 +112,8 @@ impl PlanRef {
     /// # Errors
     /// A `PLAN_REF_MISMATCH` for each of id, version and schema version that differs.
     pub fn check_net(&self, net: &Net) -> Result<(), Vec<Problem>> {
-        let schema = known_schema_version(&self.schema_version).unwrap_or_default();
+        let own = || self.schema_version.clone();
+        let schema = known_schema_version(&self.schema_version).unwrap_or_else(own);
         let pairs = [
             ("planId", self.plan_id.as_str(), net.plan_id.as_str()),
             (

@@ -4,7 +4,7 @@
 use serde_json::Value as Json;
 use stepwell_kernel::codes;
 use stepwell_kernel::command::Command;
-use stepwell_kernel::effect::RunOutcome;
+use stepwell_kernel::effect::{Effect, Priority, RunOutcome};
 use stepwell_kernel::event::{Parent, Rollback, RunContext, StepError, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, StepRef, Work};
 use stepwell_kernel::rejection::Rejection;
@@ -15,6 +15,7 @@ use stepwell_kernel::trace::wait_span;
 
 use super::{Coordinator, HotRun, Message, MissingChildren, Notice};
 use crate::error::Error;
+use crate::port::NoChild;
 use crate::start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};
 use crate::store::{MessageNo, NewMessage, RunNo, StoredMessage};
 
@@ -72,9 +73,20 @@ impl Coordinator {
             let error = StepError::new(ErrorClass::Validation, codes::CHILD_TOO_DEEP, message);
             return self.answer_message(mail, no_child(step, request_key, error), now);
         }
-        let tenant = &request.context.tenant_id;
-        if let Some(child) = self.catalog.find_for(tenant, &plan, &path) {
-            return self.start_for(&child, request, (mail.run, mail.no), stops, now);
+        match self.catalog.find_for(&request.context, &plan, &path) {
+            Ok(Some(child)) => {
+                return self.start_for(&child, request, (mail.run, mail.no), stops, now);
+            }
+            Ok(None) => {}
+            Err(NoChild::Later(why)) => {
+                tracing::warn!(why, path, "a child definition cannot be read yet");
+                return self.inbox.end(mail.no);
+            }
+            Err(NoChild::Refused { code, why }) => {
+                let message = format!("the definition {path:?} starts no run: {code}: {why}");
+                let error = StepError::new(ErrorClass::Validation, code, message);
+                return self.answer_message(mail, no_child(step, request_key, error), now);
+            }
         }
         if self.config.missing_children == MissingChildren::AskDriver {
             return self.notices.push(Notice::MissingChild {
@@ -228,8 +240,20 @@ impl Coordinator {
         }
         let waiting = self.runs.get(parent).and_then(|hot| waiting(hot, child));
         let Some((step, request_key)) = waiting else {
-            // No step waits for it: it repeats the run, or the step was cancelled.
-            tracing::warn!(%why, "a run could not be created");
+            // No step waits for it: it repeats the run, or the step was cancelled. A repetition was possible when it was
+            // asked for; who asked must learn that it is not.
+            let (child, of) = child;
+            tracing::warn!(%why, run = child, "a run could not be created");
+            if of.is_none() {
+                let alert = Effect::Alert {
+                    code: codes::REPEAT_REFUSED,
+                    priority: Priority::P2,
+                    message: format!(
+                        "the run {child}, which repeats this one, was not created: {why}"
+                    ),
+                };
+                self.follow(parent, vec![alert]);
+            }
             return self.discard(parent, mail);
         };
         let message = format!("the child run cannot be created: {why}");

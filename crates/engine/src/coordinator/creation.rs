@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use stepwell_kernel::command::{Command, Env};
 use stepwell_kernel::decide::decide;
 use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
@@ -15,7 +16,7 @@ use super::request::Origin;
 use super::{Coordinator, HotRun, Message, Request, Slots, Ticket};
 use crate::error::Error;
 use crate::start::{StartRequest, request_key, run_id_for};
-use crate::store::{MessageNo, NewRun, PlanNo, RunNo};
+use crate::store::{MessageNo, NewRun, PlanNo, RunFilter, RunNo};
 
 impl Coordinator {
     /// Creates a run and, if `enqueue`, puts it into the queue; it starts when a slot is free. Two
@@ -63,7 +64,7 @@ impl Coordinator {
                 self.child_refused((run, mail), (&child, parent.as_ref()), &why, now);
             }
             Err(error) => {
-                tracing::error!(%error, run = child, "a child could not be started");
+                tracing::error!(%error, run = child, "a run that was asked for could not be started yet; it is tried again");
                 self.inbox.end(mail);
             }
         }
@@ -84,7 +85,12 @@ impl Coordinator {
         let changed = fetched.filter(|found| *found != plan.net().source.sha256);
         // A run that fails before it starts waits for no slot and no approval.
         let enqueue = enqueue && changed.is_none();
-        let start = enqueue && self.may_start(plan, &mut request, now)?;
+        let start = enqueue
+            && match self.may_start(plan, &mut request, now) {
+                // Who asked for it was told that it is done: it waits in the queue.
+                Err(Error::Busy { .. }) if matches!(origin, Origin::Parent { .. }) => false,
+                may_start => may_start?,
+            };
         let plan_no = self.runs.plan_number(plan)?;
         let run = self.shared.numbers.next(self.shard, &*self.store, now)?;
         let new = new_run(plan, plan_no, &request, now);
@@ -232,6 +238,39 @@ impl Coordinator {
         let room = self.room();
         let original = self.runs.load(original, room).ok()?;
         original.state().engine().map(str::to_owned)
+    }
+
+    /// What keeps the run that RETRY_RUN asks for from being created, as a start would be told.
+    pub(super) fn check_repeat(&mut self, repeat: &RepeatOf, now: Time) -> Result<(), Error> {
+        let (plan, mut request) = (Arc::clone(&repeat.plan), repeat.request.clone());
+        if self.store.find(&request.run_id)?.is_some() {
+            // The signal was sent before.
+            return Ok(());
+        }
+        self.may_start(&plan, &mut request, now)?;
+        let (run_id, tenant) = (request.run_id.clone(), request.context.tenant_id.clone());
+        let mut state = State::new(run_id.clone(), &plan);
+        let env = Env {
+            now,
+            key: self.key.clone(),
+        };
+        decide(&plan, &mut state, request.into_command(), &env)?;
+        let key = plan.event_key(&state.current_params());
+        let unique = key.and_then(|key| plan.unique_key(&tenant, &run_id, &key));
+        let Some(unique) = unique else {
+            return Ok(());
+        };
+        let holders = self.store.list(&RunFilter {
+            tenant: Some(unique.tenant),
+            unique_key: Some(unique.key.clone()),
+            open: true,
+            limit: 1,
+            ..RunFilter::default()
+        })?;
+        match holders.first() {
+            Some(holder) => Err(Rejection::key_taken(&unique.key, &holder.run_id).into()),
+            None => Ok(()),
+        }
     }
 
     /// Starts the run that RETRY_RUN asked for: what was asked for then, once more.

@@ -6,6 +6,7 @@ use stepwell_kernel::effect::Effect;
 use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::time::Time;
 
+use super::creation::RepeatOf;
 use super::request::Origin;
 use super::{Coordinator, HotRun, Message, Request, SessionLease, Slots, substitutes};
 use crate::error::Error;
@@ -72,9 +73,42 @@ impl Coordinator {
         if start && decided.is_ok() {
             Slots::acquire(&self.config.limits, hot);
         }
+        if let (Ok(Reply::RetryRun { request_key }), Command::Signal { actor, .. }) =
+            (&decided, &request.command)
+        {
+            let repeat = RepeatOf::new(hot, request_key, Some(actor.id.clone()));
+            let message = Message::Repeat {
+                request_key: request_key.clone(),
+                by: Some(actor.id.clone()),
+            };
+            // The sender is told now what would keep the new run from being created.
+            if let Err(error) = self.check_repeat(&repeat, now) {
+                return self.refuse(&request, error);
+            }
+            if let Some(hot) = self.runs.get_mut(run) {
+                // In the same commit as the signal, so that a crash cannot lose it.
+                let message = message.to(hot.run_id());
+                hot.draft().send(message);
+            }
+        }
+        let Some(hot) = self.runs.get_mut(run) else {
+            let what = "the run of a decision is not in memory";
+            return self.invariants.broken(run, what);
+        };
         hot.decided(request, decided);
         self.schedule.mark(run);
         self.follow(run, effects);
+    }
+
+    /// The id and the tenant of a run, for messages to people; the number if the run is not in memory any more.
+    pub fn name_of(&self, run: RunNo) -> (String, String) {
+        match self.runs.get(run) {
+            Some(hot) => (
+                hot.run_id().to_string(),
+                hot.state().context().tenant_id.clone(),
+            ),
+            None => (format!("number {}", run.0), String::new()),
+        }
     }
 
     /// Does what follows from a decision: in the draft what is a row, in memory what is not.
@@ -145,19 +179,7 @@ fn decide_in(
         hot.draft().guard(guard);
     }
     match decided {
-        Ok((effects, reply)) => {
-            if let Reply::RetryRun { request_key } = &reply {
-                // In the same commit as the signal, so that a crash cannot lose it.
-                let request_key = request_key.clone();
-                let mut by = None;
-                if let Command::Signal { actor, .. } = &request.command {
-                    by = Some(actor.id.clone());
-                }
-                let message = Message::Repeat { request_key, by }.to(hot.run_id());
-                hot.draft().send(message);
-            }
-            (effects, Ok(reply))
-        }
+        Ok((effects, reply)) => (effects, Ok(reply)),
         Err(rejection) => (Vec::new(), Err(rejection)),
     }
 }

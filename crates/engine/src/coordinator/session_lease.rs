@@ -133,7 +133,8 @@ impl SessionLease {
             false => length_ms.saturating_mul(REOPENED),
         };
         if let Err(error) = store.close_session(self.session) {
-            tracing::warn!(%error, lost = self.session.0, "a session that was given up ends by its time");
+            // A store that cannot be used is told when the next session cannot be opened.
+            tracing::debug!(%error, lost = self.session.0, "a session that was given up ends by its time");
         }
         let sent = self.term.steady();
         let session = store.open_session(name, now, now.plus(length_ms))?;

@@ -1,4 +1,5 @@
-//! One sink's deliveries. A tick makes at most one, so that its driver's time is never stale.
+//! One sink's deliveries. A tick makes at most one, or those that the sink takes together, so that its driver's time is
+//! never stale.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -32,8 +33,8 @@ pub struct Publisher {
     taken: VecDeque<Marker>,
     /// The end of the lease of what was taken.
     until: Time,
-    /// The result of a delivery that is not written yet.
-    verdict: Option<(Marker, Time, Verdict)>,
+    /// The results of deliveries that are not written yet.
+    verdicts: VecDeque<(Marker, Time, Verdict)>,
     /// When to look into the outbox again.
     look_at: Time,
     /// While the sink is down: how many failures in a row say so, and when it is tried again.
@@ -72,7 +73,7 @@ impl Publisher {
             config,
             taken: VecDeque::new(),
             until: Time(i64::MIN),
-            verdict: None,
+            verdicts: VecDeque::new(),
             look_at: Time(i64::MIN),
             down: None,
             closing: false,
@@ -110,40 +111,57 @@ impl Publisher {
             }
             self.take(now)?;
         }
-        let Some(marker) = self.taken.front().cloned() else {
+        if self.taken.is_empty() {
             self.look_at = now.plus(millis(self.config.poll));
             return Ok(self.look_at);
+        }
+        let most = self.sink.together().max(1);
+        let (mut markers, mut deliveries) = (Vec::new(), Vec::new());
+        for marker in self.taken.iter().take(most).cloned().collect::<Vec<_>>() {
+            match self.read(&marker)? {
+                Ok(delivery) => {
+                    markers.push(marker);
+                    deliveries.push(delivery);
+                }
+                // Trying again cannot help, and the run's other events must not wait for it.
+                Err(why) => {
+                    let verdict = self.given_up(&marker, marker.attempts, why);
+                    self.verdicts.push_back((marker, self.until, verdict));
+                }
+            }
+        }
+        let results = match &deliveries[..] {
+            [] => Vec::new(),
+            [one] => vec![self.sink.deliver(one)],
+            several => self.sink.deliver_together(several),
         };
-        let verdict = match self.read(&marker)? {
-            Ok(delivery) => match self.sink.deliver(&delivery) {
+        for (marker, result) in markers.into_iter().zip(results) {
+            let verdict = match result {
                 Ok(()) => {
                     self.down = None;
                     Verdict::Sent
                 }
                 Err(error) => self.failed(&marker, error, now),
-            },
-            // Trying again cannot help, and the run's other events must not wait for it.
-            Err(why) => self.given_up(&marker, marker.attempts, why),
-        };
-        self.taken.pop_front();
-        self.verdict = Some((marker, self.until, verdict));
+            };
+            self.verdicts.push_back((marker, self.until, verdict));
+        }
+        self.taken.drain(..most.min(self.taken.len()));
         self.settle(now)?;
         Ok(self.down.map_or(now, |(_, at)| at))
     }
 
-    /// Writes the result of the last delivery; until then no other is made.
+    /// Writes the results of the last deliveries; until then no other is made.
     fn settle(&mut self, now: Time) -> Result<(), StoreError> {
-        let Some((marker, until, verdict)) = &self.verdict else {
-            return Ok(());
-        };
-        // That it was sent stays true; what failed may meanwhile be another publisher's to try.
-        match verdict {
-            Verdict::Sent => self.store.sent(marker)?,
-            _ if now > *until => {}
-            Verdict::Failed { at, why } => self.store.failed(marker, *at, why)?,
-            Verdict::GivenUp { why, alert } => self.store.bury(marker, now, why, alert)?,
+        while let Some((marker, until, verdict)) = self.verdicts.front() {
+            // That it was sent stays true; what failed may meanwhile be another publisher's to try.
+            match verdict {
+                Verdict::Sent => self.store.sent(marker)?,
+                _ if now > *until => {}
+                Verdict::Failed { at, why } => self.store.failed(marker, *at, why)?,
+                Verdict::GivenUp { why, alert } => self.store.bury(marker, now, why, alert)?,
+            }
+            self.verdicts.pop_front();
         }
-        self.verdict = None;
         Ok(())
     }
 
@@ -243,7 +261,7 @@ impl Publisher {
             "a delivery failed: {}",
             error.why
         );
-        match attempts >= self.config.max_attempts {
+        match error.is_final || attempts >= self.config.max_attempts {
             true => self.given_up(marker, attempts, error.why),
             false => Verdict::Failed { at, why: error.why },
         }
@@ -278,7 +296,7 @@ impl Ticks for Publisher {
 
     fn closing(&mut self) -> bool {
         self.closing = true;
-        self.verdict.is_some() || (!self.taken.is_empty() && self.down.is_none())
+        !self.verdicts.is_empty() || (!self.taken.is_empty() && self.down.is_none())
     }
 }
 

@@ -15,7 +15,17 @@ pub trait Sink: Send + fmt::Debug {
     /// Takes a delivery; on success it is the sink's. The same delivery may come again.
     fn deliver(&self, delivery: &Delivery) -> Result<(), SinkError>;
 
-    /// `deliver` answers within this time.
+    /// Takes deliveries of different runs together, where that is cheaper. As many results, in the same order.
+    fn deliver_together(&self, deliveries: &[Delivery]) -> Vec<Result<(), SinkError>> {
+        deliveries.iter().map(|it| self.deliver(it)).collect()
+    }
+
+    /// How many deliveries are better made together than one by one.
+    fn together(&self) -> usize {
+        1
+    }
+
+    /// `deliver` and `deliver_together` answer within this time.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -59,6 +69,8 @@ pub struct SinkError {
     /// The sink as a whole fails: other deliveries would fail too. The publisher makes no other attempt until a
     /// delivery succeeds.
     pub down: bool,
+    /// The delivery will never be taken: it becomes a dead letter at once, so that the run's later events do not wait.
+    pub is_final: bool,
 }
 
 impl SinkError {
@@ -68,6 +80,15 @@ impl SinkError {
             why: why.to_string(),
             retry_after: None,
             down: false,
+            is_final: false,
+        }
+    }
+
+    /// The sink refuses this delivery, and will always do.
+    pub fn never(why: impl fmt::Display) -> SinkError {
+        SinkError {
+            is_final: true,
+            ..SinkError::refused(why)
         }
     }
 

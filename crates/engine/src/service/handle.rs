@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::time::Time;
 
 use super::{Answered, ExternalEvent, Input, OnRest};
@@ -198,6 +199,11 @@ impl Handle {
         on_delivered: impl FnOnce(Result<Delivered, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         Command::check_event(&event.id, &event.event_type)?;
+        if event.key.contains('\0') {
+            // Not every database can keep it.
+            let why = "the key of an event has no NUL character";
+            return Err(Rejection::new(Code::InvalidId, why).into());
+        }
         let input = Input::Deliver(Box::new(event.into()), Box::new(on_delivered));
         // One shard takes them all to the store, so that they share transactions.
         self.inbox(0).send(input).map_err(|_| Error::Stopping)

@@ -49,6 +49,7 @@ impl<W: Worker> ServiceLoop<W> {
             moved: true,
             changes: self.changes,
             stats: self.stats,
+            complained: self.complained,
         };
         let all = changed.coordinator.all_hot();
         let mut runs: Vec<RunNo> = all.map(|hot| hot.run()).collect();

@@ -42,7 +42,8 @@ impl<W: Worker> ServiceLoop<W> {
                 }
                 Notice::Changed { .. } => self.changes += 1,
                 Notice::Alert(run, ref alert) => {
-                    tracing::warn!(run = run.0, code = alert.code, priority = ?alert.priority, "{}", alert.message);
+                    let (run, tenant) = self.coordinator.name_of(run);
+                    tracing::warn!(run, tenant, code = alert.code, priority = ?alert.priority, "{}", alert.message);
                 }
                 Notice::Offer { .. }
                 | Notice::Person { .. }

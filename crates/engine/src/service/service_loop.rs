@@ -27,6 +27,8 @@ use crate::store::{Batch, Delivered, OutsideEvent, StoreError, StoreErrorKind, T
 
 /// How long the loop sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
+/// How often the same failure with the store is logged.
+const COMPLAIN_MS: u64 = 60_000;
 /// How long a batch that failed waits before it is sent again, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 /// How many inputs are taken before the clock is looked at again.
@@ -130,6 +132,8 @@ pub(crate) struct ServiceLoop<W> {
     /// How many commits had events in them.
     pub(super) changes: u64,
     pub(super) stats: Arc<Stats>,
+    /// What kept the store from being asked, and when that was logged last.
+    pub(super) complained: Option<(StoreErrorKind, Time)>,
 }
 
 impl<W: Worker> ServiceLoop<W> {
@@ -163,6 +167,7 @@ impl<W: Worker> ServiceLoop<W> {
             moved: true,
             changes: 0,
             stats: part.stats,
+            complained: None,
         })
     }
 
@@ -208,13 +213,24 @@ impl<W: Worker> ServiceLoop<W> {
         }
     }
 
+    /// Logs that the store cannot be asked: at once, and the same again once in a while.
+    fn complain(&mut self, error: &StoreError, now: Time) {
+        let is_known = |&(kind, at): &(StoreErrorKind, Time)| {
+            kind == error.kind && now.since(at) < COMPLAIN_MS
+        };
+        if !self.complained.as_ref().is_some_and(is_known) {
+            tracing::warn!(%error, "the store could not be asked; it is asked again");
+            self.complained = Some((error.kind, now));
+        }
+    }
+
     /// One turn: does what is due, and gives the actors what there is for them. The inputs come next.
     pub(super) fn turn(&mut self) -> Turn {
         let now = self.clock.now();
         if now >= self.coordinator.next_tick()
             && let Err(error) = self.coordinator.tick(now)
         {
-            tracing::warn!(%error, "the store could not be asked");
+            self.complain(&error, now);
             self.store_failed(&error);
             // Asked again after a while, not at once.
             self.coordinator.rest(now);

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stepwell_kernel::effect::Target;
+use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use super::{EndLostWork, Idle, Observer, Reporter, Worker};
 use crate::coordinator::{Assignment, Notice};
-use crate::port::Catalog;
+use crate::port::{Catalog, NoChild};
 use crate::store::{RunNo, StoreError};
 
 /// A value behind a lock. What a thread left that panicked is what the next one gets.
@@ -113,7 +114,12 @@ impl Catalog for SharedCatalog {
         self.0.get().find(from, path)
     }
 
-    fn find_for(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
-        self.0.get().find_for(tenant, from, path)
+    fn find_for(
+        &self,
+        run: &RunContext,
+        from: &Plan,
+        path: &str,
+    ) -> Result<Option<Arc<Plan>>, NoChild> {
+        self.0.get().find_for(run, from, path)
     }
 }

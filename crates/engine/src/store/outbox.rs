@@ -80,7 +80,7 @@ pub trait Outbox {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkRow {
     pub name: String,
-    /// Where the sink is: `webhook:https://…`. It may contain secrets.
+    /// Where the sink is: `webhook:https://…`, `nats://…`. That of a webhook may contain secrets.
     pub address: String,
     /// When the sink was registered, or its address was changed.
     pub since: Time,

@@ -1,5 +1,6 @@
 //! The driver on a real service and real stores, with an engine outside that lives in the test: a loop that asks for turns and starts
 //! attempts, as every engine does. It can forget everything it knows at any time.
+#![allow(clippy::unwrap_used)]
 
 mod conformance;
 #[cfg(feature = "temporal")]

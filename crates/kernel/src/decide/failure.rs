@@ -22,7 +22,7 @@ use crate::plan::{
     Backoff, ErrorClass, Loop, OnFailure, OnLoopFailure, RetryPolicy, RunPolicy, StepRef, Unhandled,
 };
 use crate::state::{Phase, StepRun};
-use crate::time::Time;
+use crate::time::{LONGEST_WAIT_MS, Time};
 
 use super::Decider;
 use crate::scope::Boundary;
@@ -185,7 +185,7 @@ impl Decider<'_> {
                 retry.backoff.delay_ms(run.tries(), seed)
             }
         });
-        Some(self.now.plus(delay))
+        Some(self.now.plus(delay.min(LONGEST_WAIT_MS)))
     }
 
     /// What the jitter of a wait follows from: the same for every decision about the same retry, and another

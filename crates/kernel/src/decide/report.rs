@@ -24,7 +24,7 @@ use crate::plan::{Completion, ErrorClass, Route, StepRef};
 use crate::rejection::{Code, Rejection};
 use crate::scope::Boundary;
 use crate::state::{ItemResult, Phase, Status};
-use crate::time::Time;
+use crate::time::{LONGEST_WAIT_MS, Time};
 
 impl Decider<'_> {
     pub(super) fn complete(
@@ -197,7 +197,7 @@ impl Decider<'_> {
         let is_child = matches!(kind, WaitKind::Child { .. });
         let limit = self.plan.step(at.step).timeout_ms.filter(|_| is_child);
         let timeout_ms = timeout_ms.into_iter().chain(limit).min();
-        let deadline = timeout_ms.map(|timeout| self.now.plus(timeout));
+        let deadline = timeout_ms.map(|timeout| self.now.plus(timeout.min(LONGEST_WAIT_MS)));
         self.begin_wait(at, claim.execution, kind, deadline, outbound, memo);
         Ok(Reply::Done)
     }

@@ -71,8 +71,20 @@ impl Caller {
         self.is_of(&context.tenant_id, &context.project_id)
     }
 
-    /// Whether a run of this tenant and project is there for this caller.
-    fn is_of(&self, tenant: &str, project: &str) -> bool {
+    /// Refuses a caller with a project: what is asked for belongs to the whole tenant.
+    pub(crate) fn whole_tenant(&self, what: &str) -> Result<(), ApiProblem> {
+        match &self.project {
+            None => Ok(()),
+            Some(project) => Err(ApiProblem::new(
+                StatusCode::FORBIDDEN,
+                Code::AuthzTenantForbidden.name(),
+                format!("you act for the project {project:?} only, and {what}"),
+            )),
+        }
+    }
+
+    /// Whether something of this tenant and project is there for this caller.
+    pub(crate) fn is_of(&self, tenant: &str, project: &str) -> bool {
         let of = |own: &Option<String>, theirs: &str| own.as_ref().is_none_or(|it| it == theirs);
         of(&self.tenant, tenant) && of(&self.project, project)
     }

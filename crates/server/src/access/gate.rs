@@ -130,18 +130,6 @@ impl Gate {
         }
     }
 
-    /// Whether what is shown is a token that was found valid a moment ago, so that no one has to be asked about it.
-    pub(crate) fn is_remembered(&self, shown: Shown<'_>, now: Time) -> bool {
-        let Shown::Bearer(token) = shown else {
-            return false;
-        };
-        let parts = token_book::parts(token);
-        parts.is_some_and(|(id, secret)| {
-            let kept = self.tokens.get(id);
-            kept.is_some_and(|it| it.counts(now) && it.fits(secret, now))
-        })
-    }
-
     async fn bearer(&self, app: &App, token: &str, source: &str) -> Result<Known, ApiProblem> {
         let now = app.now();
         if token.starts_with(PREFIX) {

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, MatchedPath, Request, State};
+use axum::extract::{ConnectInfo, MatchedPath, Query, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use stepwell_engine::store::{AuditRow, RunFilter, RunNo, StoreError};
 use stepwell_kernel::rejection::Code;
-use utoipa::openapi::OpenApi;
-use utoipa::openapi::path::Operation;
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
+use utoipa::openapi::{OpenApi, RefOr};
 
 use super::gate::{Known, Shown};
 use super::open::{act_for, open_caller};
@@ -29,14 +29,26 @@ pub(crate) const SCHEME: &str = "token";
 pub(crate) const PUBLIC: &str = "public";
 /// Whom the audit log names if nobody has shown who they are.
 const UNKNOWN: &str = "unknown";
+/// The endpoints that say how the server does.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+/// What the routes of the API begin with.
+const API: &str = "/api/";
 /// What the routes of runs begin with.
 const RUNS: &str = "/api/v1/runs";
 /// Asked with a body, and changes nothing: an editor asks it after every key.
 const CHECK: &str = "/api/v1/check";
 
-/// The right that each endpoint needs, from the OpenAPI document.
+/// What each endpoint needs and knows, from the OpenAPI document.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rights(HashMap<(Method, String), Need>);
+pub(crate) struct Rights(HashMap<(Method, String), Endpoint>);
+
+/// An endpoint as its description has it.
+#[derive(Clone, Debug)]
+struct Endpoint {
+    need: Need,
+    /// The names of the parameters of its query.
+    query: Vec<String>,
+}
 
 /// What an endpoint needs of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +69,10 @@ impl Rights {
                 (Method::PATCH, &item.patch),
             ];
             for (method, operation) in operations {
-                if let Some(need) = operation.as_ref().and_then(need) {
-                    rights.insert((method, path.clone()), need);
+                let Some(operation) = operation else { continue };
+                if let Some(need) = need(operation) {
+                    let query = query_names(operation);
+                    rights.insert((method, path.clone()), Endpoint { need, query });
                 }
             }
         }
@@ -66,13 +80,54 @@ impl Rights {
     }
 
     pub(crate) fn need(&self, method: &Method, path: &str) -> Option<Need> {
+        self.endpoint(method, path).map(|it| it.need)
+    }
+
+    fn endpoint(&self, method: &Method, path: &str) -> Option<&Endpoint> {
         let method = match *method {
             // Whoever may read a page may ask for its headers.
             Method::HEAD => Method::GET,
             _ => method.clone(),
         };
-        self.0.get(&(method, path.to_owned())).copied()
+        self.0.get(&(method, path.to_owned()))
     }
+
+    /// Refuses a parameter of the query that the endpoint does not know: a slip must not be a filter that nobody sees.
+    /// Other systems may add what they like to the address of a webhook or of a probe.
+    fn knows_query(&self, method: &Method, route: &str, uri: &Uri) -> Result<(), ApiProblem> {
+        let Some(endpoint) = self.endpoint(method, route) else {
+            return Ok(());
+        };
+        if uri.query().is_none() || !route.starts_with(API) {
+            return Ok(());
+        }
+        // What cannot be taken apart is told by the endpoint.
+        let Ok(Query(pairs)) = Query::<Vec<(String, String)>>::try_from_uri(uri) else {
+            return Ok(());
+        };
+        let is_known = |name: &String| endpoint.query.contains(name);
+        let Some((unknown, _)) = pairs.into_iter().find(|(name, _)| !is_known(name)) else {
+            return Ok(());
+        };
+        let unknown: String = unknown.chars().take(100).collect();
+        let known = match endpoint.query.is_empty() {
+            true => "it has none".to_owned(),
+            false => format!("it has `{}`", endpoint.query.join("`, `")),
+        };
+        Err(ApiProblem::bad_request(format!(
+            "the query of {method} {route} has no parameter `{unknown}`; {known}"
+        )))
+    }
+}
+
+/// The names of the parameters that the query of an endpoint may have.
+fn query_names(operation: &Operation) -> Vec<String> {
+    let all = operation.parameters.iter().flatten();
+    let name = |it: &RefOr<Parameter>| match it {
+        RefOr::T(it) if it.parameter_in == ParameterIn::Query => Some(it.name.clone()),
+        RefOr::T(_) | RefOr::Ref(_) => None,
+    };
+    all.filter_map(name).collect()
 }
 
 /// What the description of an endpoint says that it needs.
@@ -101,7 +156,17 @@ pub(crate) async fn guard(
 ) -> Response {
     let asked = Asked::of(&rights, &request);
     let reason = GivenReason::default();
-    let admitted = match admit(&app, &asked, request.headers()).await {
+    let admitted = admit(&app, &asked, request.headers()).await;
+    let admitted = admitted.and_then(|admitted| {
+        let known = rights.knows_query(&asked.method, &asked.route, request.uri());
+        let refused = |problem| Refused {
+            who: Who::of(&admitted.caller),
+            problem,
+        };
+        known.map_err(|problem| Box::new(refused(problem)))?;
+        Ok(admitted)
+    });
+    let admitted = match admitted {
         Ok(admitted) => admitted,
         Err(refused) => {
             let response = refused.problem.into_response();
@@ -293,7 +358,7 @@ impl Asked {
         let acted_on = response.extensions().get::<ActedOn>();
         let acted_on = acted_on.map(|it| it.tenant.clone());
         let created = response.headers().get(header::LOCATION);
-        let created = created.and_then(|it| it.to_str().ok()?.rsplit('/').next());
+        let created = created.and_then(|it| named_in(it.to_str().ok()?));
         Some(AuditRow {
             at: app.now(),
             tenant: who.tenant.or(acted_on),
@@ -301,7 +366,10 @@ impl Asked {
             token: who.token,
             source: self.source.clone(),
             action: format!("{} {}", self.method, self.route),
-            target: created.map_or_else(|| self.target.clone(), str::to_owned),
+            target: with_what(
+                created.unwrap_or_else(|| self.target.clone()),
+                reason.what(),
+            ),
             accepted: response.status().as_u16() < 400,
             code: code.map(|it| it.0.clone()),
             reason: reason.get(),
@@ -318,6 +386,21 @@ fn named_tenant(route: &str, uri: &Uri) -> Option<String> {
     let query = uri.query().unwrap_or_default().split('&');
     let named = query.filter_map(|it| it.strip_prefix("tenant=")).next();
     named.map(|it| it.chars().take(200).collect())
+}
+
+/// What the address of something that was created names: `RUN`, or `NAME/REVISION`.
+fn named_in(location: &str) -> Option<String> {
+    let (_, named) = location.strip_prefix("/api/v1/")?.split_once('/')?;
+    Some(named.replacen("/revisions/", "/", 1))
+}
+
+/// A target with what the body says is done to it: which signal, which action, which event.
+fn with_what(target: String, what: Option<String>) -> String {
+    match (target.is_empty(), what) {
+        (_, None) => target,
+        (true, Some(what)) => what,
+        (false, Some(what)) => format!("{target}/{what}"),
+    }
 }
 
 /// The values of the parameters of a path.
@@ -351,8 +434,14 @@ async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted
             }
         }
         (Access::Controlled { .. }, Need::Nothing) => {
-            from_source(app, asked).map_err(stranger)?;
-            anyone(app, asked, shown).await
+            let admitted = anyone(app, asked, shown).await;
+            // Who asks how the server does must be told, or the server is taken for one that is not well.
+            if admitted.known.is_none() && !PROBES.contains(&asked.route.as_str()) {
+                let key = format!("{} {}", asked.source, asked.route);
+                let room = app.gate.per_source.take(&key);
+                room.map_err(|seconds| stranger(too_many(seconds)))?;
+            }
+            admitted
         }
         (Access::Controlled { .. }, Need::Right(_)) => {
             let known = known(app, asked, shown).await;
@@ -393,21 +482,18 @@ async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted
     }
 }
 
-/// Someone with a right, who must show who they are. A source address that has shown too much that is wrong must wait.
+/// Someone with a right, who must show who they are. Only requests that show nothing valid count for their source address:
+/// behind a proxy everybody has the same one.
 async fn known(app: &App, asked: &Asked, shown: Shown<'_>) -> Result<Admitted, ApiProblem> {
     let gate = &app.gate;
-    if !gate.is_remembered(shown, app.now()) {
-        let room = gate.per_source.look(&asked.source);
-        room.map_err(too_many)?;
-    }
     match gate.identify(app, shown, &asked.source).await {
         Ok(known) => Ok(Admitted {
             caller: known.caller.clone(),
             known: Some(known),
         }),
         Err(problem) => {
-            let _ = gate.per_source.take(&asked.source);
             tracing::debug!(source = %asked.source, "a request showed no valid token");
+            from_source(app, asked)?;
             Err(problem)
         }
     }

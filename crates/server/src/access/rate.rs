@@ -57,15 +57,10 @@ impl Buckets {
 
     /// Takes one request from a bucket; else the seconds until there is one.
     pub(crate) fn take(&self, key: &str) -> Result<(), u64> {
-        self.ask(key, 1.0, Instant::now())
+        self.ask(key, Instant::now())
     }
 
-    /// Whether the bucket has something, which stays there.
-    pub(crate) fn look(&self, key: &str) -> Result<(), u64> {
-        self.ask(key, 0.0, Instant::now())
-    }
-
-    fn ask(&self, key: &str, taken: f64, now: Instant) -> Result<(), u64> {
+    fn ask(&self, key: &str, now: Instant) -> Result<(), u64> {
         let Some(rate) = self.rate else {
             return Ok(());
         };
@@ -86,9 +81,7 @@ impl Buckets {
             let seconds = ((1.0 - level) / rate.per_second).ceil();
             return Err((seconds as u64).max(1));
         }
-        if taken > 0.0 {
-            levels.insert(key.to_owned(), (level - taken, now));
-        }
+        levels.insert(key.to_owned(), (level - 1.0, now));
         Ok(())
     }
 }
@@ -106,13 +99,12 @@ mod tests {
             burst: 2.0,
         }));
         let start = Instant::now();
-        let take = |key: &str, at: u64| buckets.ask(key, 1.0, start + Duration::from_secs(at));
+        let take = |key: &str, at: u64| buckets.ask(key, start + Duration::from_secs(at));
         assert_eq!((take("a", 0), take("a", 0)), (Ok(()), Ok(())));
         assert_eq!(take("a", 0), Err(2));
         assert_eq!(take("b", 0), Ok(()));
         assert_eq!(take("a", 2), Ok(()));
         assert_eq!(take("a", 2), Err(2));
-        assert_eq!(buckets.ask("b", 0.0, start), Ok(()));
         assert_eq!(Buckets::new(None).take("a"), Ok(()));
     }
 }

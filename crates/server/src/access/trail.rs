@@ -38,17 +38,24 @@ pub(crate) struct Trail(Sender<Entry>);
 pub(crate) struct TrailWriter {
     trail: Trail,
     thread: JoinHandle<()>,
+    stops: Stops,
 }
+
+/// Since when the server stops, if it does. Rows that cannot be written must not keep a server from ending.
+type Stops = Arc<OnceLock<Instant>>;
 
 impl TrailWriter {
     pub(crate) fn start(store: Arc<dyn Store>) -> io::Result<TrailWriter> {
         let (sender, receiver) = mpsc::channel(QUEUE);
+        let stops = Stops::default();
+        let seen = Arc::clone(&stops);
         let thread = std::thread::Builder::new()
             .name("stepwell-audit".into())
-            .spawn(move || write(&*store, receiver))?;
+            .spawn(move || write(&*store, receiver, &seen))?;
         Ok(TrailWriter {
             trail: Trail(sender),
             thread,
+            stops,
         })
     }
 
@@ -56,8 +63,9 @@ impl TrailWriter {
         self.trail.clone()
     }
 
-    /// Writes what is in the queue, and ends.
+    /// Writes what is in the queue, and ends; gives up after a while if the store does not take it.
     pub(crate) fn stop(self) {
+        let _ = self.stops.set(Instant::now());
         let _ = self.trail.0.blocking_send(Entry::End);
         let _ = self.thread.join();
     }
@@ -72,7 +80,7 @@ impl Trail {
     }
 }
 
-fn write(store: &dyn Store, mut queue: Receiver<Entry>) {
+fn write(store: &dyn Store, mut queue: Receiver<Entry>, stops: &Stops) {
     let mut ends = false;
     while !ends {
         let Some(first) = queue.blocking_recv() else {
@@ -90,12 +98,12 @@ fn write(store: &dyn Store, mut queue: Receiver<Entry>) {
             }
         }
         // Rows after the end are those of the last requests.
-        record(store, &rows, ends.then(Instant::now));
+        record(store, &rows, stops);
     }
     while let Ok(entry) = queue.try_recv() {
         let mut rows = Vec::new();
         take(&mut rows, entry);
-        record(store, &rows, Some(Instant::now()));
+        record(store, &rows, stops);
     }
 }
 
@@ -111,7 +119,7 @@ fn take(rows: &mut Vec<AuditRow>, entry: Entry) -> bool {
 }
 
 /// Writes rows until they are written, or until a server that stops has tried long enough.
-fn record(store: &dyn Store, rows: &[AuditRow], stops: Option<Instant>) {
+fn record(store: &dyn Store, rows: &[AuditRow], stops: &Stops) {
     if rows.is_empty() {
         return;
     }
@@ -121,7 +129,7 @@ fn record(store: &dyn Store, rows: &[AuditRow], stops: Option<Instant>) {
             tracing::error!(%error, rows = rows.len(), "the audit log cannot be written; it is tried again");
             told = true;
         }
-        if stops.is_some_and(|since| since.elapsed() > LAST) {
+        if stops.get().is_some_and(|since| since.elapsed() > LAST) {
             tracing::error!(rows = rows.len(), "rows of the audit log were lost");
             return;
         }
@@ -134,6 +142,7 @@ fn record(store: &dyn Store, rows: &[AuditRow], stops: Option<Instant>) {
 pub(crate) struct GivenReason(Arc<OnceLock<Given>>);
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Given {
     /// Why it is done.
     #[serde(default)]
@@ -141,26 +150,69 @@ struct Given {
     /// The tenant that it is done to.
     #[serde(default)]
     tenant: Option<String>,
+    /// Which signal is sent.
+    #[serde(default)]
+    signal_type: Option<String>,
+    /// What is done to many runs.
+    #[serde(default)]
+    action: Option<String>,
+    /// Whether nothing is done, only told.
+    #[serde(default)]
+    dry_run: Option<bool>,
+    /// The type and the id of an event.
+    #[serde(default, rename = "type")]
+    event_type: Option<String>,
+    #[serde(default)]
+    id: Option<String>,
 }
+
+/// What a body must have to be looked at.
+const LOOKED_FOR: [&[u8]; 5] = [
+    b"\"reason\"",
+    b"\"tenant\"",
+    b"\"signalType\"",
+    b"\"action\"",
+    b"\"type\"",
+];
 
 impl GivenReason {
     /// Looks for a reason and a tenant in a body of JSON.
     pub(crate) fn look(&self, body: &[u8]) {
         // Most bodies have none, and are not read twice.
         let has = |name: &[u8]| body.windows(name.len()).any(|it| it == name);
-        if (has(b"\"reason\"") || has(b"\"tenant\""))
+        if LOOKED_FOR.iter().any(|it| has(it))
             && let Ok(given) = serde_json::from_slice::<Given>(body)
         {
             let cut = |text: String| text.chars().take(MAX_REASON).collect();
             let _ = self.0.set(Given {
                 reason: given.reason.map(cut),
                 tenant: given.tenant.map(cut),
+                signal_type: given.signal_type.map(cut),
+                action: given.action.map(cut),
+                dry_run: given.dry_run,
+                event_type: given.event_type.map(cut),
+                id: given.id.map(cut),
             });
         }
     }
 
     pub(crate) fn get(&self) -> Option<String> {
         self.0.get()?.reason.clone()
+    }
+
+    /// What is done, where the address does not say it: the signal, the action for many runs, the event.
+    pub(crate) fn what(&self) -> Option<String> {
+        let given = self.0.get()?;
+        if let Some(signal) = &given.signal_type {
+            return Some(signal.to_uppercase());
+        }
+        if let Some(action) = &given.action {
+            // A bulk action changes nothing unless it says so.
+            let dry = given.dry_run.unwrap_or(true);
+            return Some(format!("{action}{}", if dry { "/dryRun" } else { "" }));
+        }
+        let (event_type, id) = (given.event_type.as_ref()?, given.id.as_ref()?);
+        Some(format!("{event_type}/{id}"))
     }
 
     pub(crate) fn tenant(&self) -> Option<String> {

@@ -13,12 +13,13 @@ use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::signal::SignalKind;
 use stepwell_views::answers::{ANSWER_CONTRADICTED, Contradiction, GivenAnswer};
+use stepwell_views::undo;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
-use super::runs::read_time;
+use super::runs::{of_own_project, read_time};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
@@ -56,7 +57,10 @@ pub(super) struct Answer {
     /// What a repeated answer says otherwise than the first one, which counts: output, notes, evidence, completion time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differs: Vec<&'static str>,
-    /// What an answer to a step came to, as a sentence.
+    /// The completed steps that could be undone and were not, because the cancel did not ask for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_undone: Vec<String>,
+    /// What an answer to a step or a cancel came to, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
@@ -89,6 +93,7 @@ impl Answer {
             approvals: None,
             approvals_needed: None,
             differs: Vec::new(),
+            not_undone: Vec::new(),
             message: None,
         })
     }
@@ -137,7 +142,10 @@ async fn signal(
         reason: body.reason,
         actor: caller.actor(),
     };
-    let reply = app.submit(&run, command).await?;
+    let reply = match app.submit(&run, command).await {
+        Ok(reply) => reply,
+        Err(problem) => return Err(of_own_project(&app, &caller, problem).await),
+    };
     let mut answer = Answer::of(&run, &reply)?;
     if name == SignalKind::RetryRun.name() {
         // The id of the new run is derived from the id of the signal.
@@ -169,7 +177,7 @@ async fn cancel(
     Path(run): Path<String>,
     Body(body): Body<CancelRun>,
 ) -> Result<Json<Answer>, ApiProblem> {
-    app.find(&caller, &run).await?;
+    let view = app.run_view(&caller, &run).await?;
     let command = Command::CancelRun {
         actor: caller.actor(),
         reason: body.reason,
@@ -177,7 +185,16 @@ async fn cancel(
         keep_undo: false,
     };
     let reply = app.submit(&run, command).await?;
-    Ok(Json(Answer::of(&run, &reply)?))
+    let mut answer = Answer::of(&run, &reply)?;
+    if !body.compensate {
+        answer.not_undone = undo::undone_steps(&view);
+    }
+    if !answer.not_undone.is_empty() {
+        let message =
+            "these completed steps were not undone; a cancel with `compensate: true` undoes them";
+        answer.message = Some(message.to_owned());
+    }
+    Ok(Json(answer))
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -336,7 +353,7 @@ struct PatchCtx {
 }
 
 /// Set keys of the ctx of a run, as an operator: a run that is stalled looks at its conditions again.
-#[utoipa::path(post, path = "/api/v1/runs/{run}/ctx", tag = "actions", security(("token" = ["operate"])),
+#[utoipa::path(post, path = "/api/v1/runs/{run}/ctx", tag = "actions", security(("token" = ["engineer"])),
     params(("run" = String, Path, description = "The id of the run.")), request_body = PatchCtx,
     responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem),

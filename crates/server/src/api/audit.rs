@@ -114,6 +114,9 @@ async fn list(
     caller: Caller,
     Params(query): Params<AuditQuery>,
 ) -> Result<Json<AuditPage>, ApiProblem> {
+    caller.whole_tenant(
+        "the audit log tells of all projects of the tenant: use a token without a project",
+    )?;
     let limit = query.limit.unwrap_or(PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(ApiProblem::bad_request(format!(

@@ -103,8 +103,41 @@ fn unreadable(rejection: &JsonRejection) -> ApiProblem {
             "the body must be JSON: send the header `content-type: application/json`",
         ),
         // What does not fit the type is as wrong as what is not JSON.
-        _ => ApiProblem::bad_request(rejection.body_text()),
+        _ => ApiProblem::bad_request(plain(&rejection.body_text())),
     }
+}
+
+/// What a parser says, in words for people who do not know its types.
+pub(super) fn plain(text: &str) -> String {
+    let text = text
+        .replace(
+            "Failed to deserialize the JSON body into the target type",
+            "the body cannot be used",
+        )
+        .replace(
+            "Failed to parse the request body as JSON",
+            "the body is no JSON",
+        )
+        .replace(
+            "Failed to deserialize query string",
+            "the query cannot be used",
+        )
+        .replace("invalid digit found in string", "a whole number is needed");
+    let mut words = text.split(' ').peekable();
+    let mut said: Vec<&str> = Vec::new();
+    while let Some(word) = words.next() {
+        match word {
+            "struct" | "enum" if said.last() == Some(&"expected") => {
+                said.extend(["an", "object"]);
+                words.next();
+            }
+            "u8" | "u16" | "u32" | "u64" | "usize" if said.last() == Some(&"expected") => {
+                said.extend(["a", "whole", "number"]);
+            }
+            word => said.push(word),
+        }
+    }
+    said.join(" ")
 }
 
 /// The query of a request.
@@ -118,7 +151,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
         let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, state).await;
         match query {
             Ok(Query(value)) => Ok(Params(value)),
-            Err(rejection) => Err(ApiProblem::bad_request(rejection.body_text())),
+            Err(rejection) => Err(ApiProblem::bad_request(plain(&rejection.body_text()))),
         }
     }
 }
@@ -134,7 +167,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathOf<
         let path: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
         match path {
             Ok(Path(value)) => Ok(PathOf(value)),
-            Err(rejection) => Err(ApiProblem::bad_request(rejection.body_text())),
+            Err(rejection) => Err(ApiProblem::bad_request(plain(&rejection.body_text()))),
         }
     }
 }

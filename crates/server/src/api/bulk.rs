@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stepwell_dialects::document::is_undoing;
 use stepwell_engine::Error;
-use stepwell_engine::store::{RunFilter, RunNo};
+use stepwell_engine::store::{DocumentFilter, NewDocument, RunFilter, RunNo, RunSummary, Store};
 use stepwell_kernel::command::Command;
+use stepwell_kernel::keys::sha256_hex;
 use stepwell_kernel::rejection::Code;
+use stepwell_kernel::time::Time;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -19,6 +22,7 @@ use utoipa_axum::routes;
 use super::body::Body;
 use super::cursor::Before;
 use super::run_filter::RunQuery;
+use super::runs::of_own_project;
 use crate::access::{Caller, Lost};
 use crate::app::App;
 use crate::problem::ApiProblem;
@@ -66,13 +70,30 @@ struct BulkRequest {
     /// The reason, which the log of each run keeps.
     #[serde(default)]
     reason: Option<String>,
-    /// An id that the caller chooses: a repetition of the request counts once for each run.
+    /// An id that the caller chooses: a repetition of the request within a day is for the runs of the first one, and counts
+    /// once for each run.
     #[serde(default)]
     request_id: Option<String>,
 }
 
 fn yes() -> bool {
     true
+}
+
+/// The documents of requests with an id.
+const PINNED: &str = "bulk";
+/// How long they are kept.
+const PINNED_MS: u64 = 86_400_000;
+
+impl BulkRequest {
+    /// What is asked for, as a text that is equal for equal requests.
+    fn asked(&self) -> String {
+        let asked = format!(
+            "{:?} {:?} {:?} {} {}",
+            self.action, self.filter, self.runs, self.all, self.abandon_undo
+        );
+        sha256_hex(&asked)
+    }
 }
 
 /// What came of a bulk action.
@@ -118,7 +139,7 @@ struct BulkRow {
 #[utoipa::path(post, path = "/api/v1/runs/bulk", tag = "actions", security(("token" = ["operate"])),
     request_body = BulkRequest,
     responses((status = 200, body = BulkAnswer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
-        (status = 404, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 409, body = ApiProblem),
         (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn bulk(
     State(app): State<Arc<App>>,
@@ -126,6 +147,7 @@ async fn bulk(
     lost: Lost,
     Body(body): Body<BulkRequest>,
 ) -> Result<Json<BulkAnswer>, ApiProblem> {
+    let asked = body.asked();
     let limit = body.filter.limit.unwrap_or(MAX_RUNS);
     if !(1..=MAX_RUNS).contains(&limit) || body.runs.len() > MAX_RUNS {
         return Err(ApiProblem::bad_request(format!(
@@ -188,6 +210,12 @@ async fn bulk(
         .await?;
     let more = runs.len() > limit;
     runs.truncate(limit);
+    if let (Some(request_id), false) = (body.request_id.clone(), body.dry_run) {
+        let (by, now) = (caller.clone(), app.now());
+        runs = app
+            .ask(move |store| pinned(store, &by, &request_id, &asked, runs, now))
+            .await?;
+    }
     let batch = body
         .request_id
         .unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
@@ -201,7 +229,10 @@ async fn bulk(
                 let id = format!("bulk-{batch}");
                 let reason = body.reason.clone();
                 let command = command(body.action, &caller, reason, id, !body.abandon_undo);
-                app.submit(&run.run_id, command).await.err()
+                match app.submit(&run.run_id, command).await {
+                    Ok(_) => None,
+                    Err(problem) => Some(of_own_project(&app, &caller, problem).await),
+                }
             }
         };
         // A dry run has the head of the run; the kernel decides by its state.
@@ -230,6 +261,84 @@ async fn bulk(
         more,
         runs: rows,
     }))
+}
+
+/// The runs that the first request with an id was for: a repetition, after a lost connection for example, must not reach for
+/// the next runs that fit by now.
+fn pinned(
+    store: &dyn Store,
+    caller: &Caller,
+    request_id: &str,
+    asked: &str,
+    runs: Vec<RunSummary>,
+    now: Time,
+) -> Result<Vec<RunSummary>, ApiProblem> {
+    if !(1..=200).contains(&request_id.len()) || request_id.chars().any(char::is_control) {
+        return Err(ApiProblem::bad_request(
+            "requestId: 1 to 200 characters without control characters are needed",
+        ));
+    }
+    forget_old(store, now)?;
+    let tenant = caller.context().tenant_id;
+    let pin = PinnedRuns {
+        asked: asked.to_owned(),
+        runs: runs.iter().map(|it| it.run_id.clone()).collect(),
+    };
+    let document = NewDocument {
+        kind: PINNED.to_owned(),
+        tenant: tenant.clone(),
+        // Ids of different callers have nothing to do with each other.
+        key: format!("{}|{request_id}", caller.name),
+        body: serde_json::to_string(&pin).map_err(|error| ApiProblem::internal(&error))?,
+    };
+    if store.put_document(&document, None, now)?.is_some() {
+        return Ok(runs);
+    }
+    let Some(known) = store.document(PINNED, &tenant, &document.key)? else {
+        // Forgotten in this moment.
+        return Ok(runs);
+    };
+    let first: PinnedRuns =
+        serde_json::from_str(&known.body).map_err(|error| ApiProblem::internal(&error))?;
+    if first.asked != asked {
+        return Err(ApiProblem::new(
+            StatusCode::CONFLICT,
+            Code::RequestContradicted.name(),
+            "a bulk request with this id asked for something else; use a new id",
+        ));
+    }
+    let mut numbers = BTreeSet::new();
+    for run in &first.runs {
+        numbers.extend(store.find(run)?);
+    }
+    let newest_first: Vec<RunNo> = numbers.into_iter().rev().collect();
+    let mut runs = store.summaries(&newest_first)?;
+    runs.retain(|run| caller.may_see_row(run));
+    Ok(runs)
+}
+
+/// Forgets requests of the day before.
+fn forget_old(store: &dyn Store, now: Time) -> Result<(), ApiProblem> {
+    let some = store.documents(&DocumentFilter {
+        kind: PINNED.to_owned(),
+        limit: 500,
+        ..DocumentFilter::default()
+    })?;
+    for old in some
+        .iter()
+        .filter(|it| now.since(it.changed_at) > PINNED_MS)
+    {
+        store.delete_document(PINNED, &old.tenant, &old.key, old.version)?;
+    }
+    Ok(())
+}
+
+/// What the first request with an id was for.
+#[derive(Debug, Deserialize, Serialize)]
+struct PinnedRuns {
+    /// The request in other words: what differs is another request.
+    asked: String,
+    runs: Vec<String>,
 }
 
 fn command(

@@ -15,10 +15,11 @@ use utoipa_axum::routes;
 
 use super::body::{Body, Params, PathOf};
 use super::definitions::RevisionRow;
+use super::described::NetBody;
 use crate::access::Caller;
 use crate::app::App;
 use crate::definitions::{
-    Checked, Head, Permits, Registry, Revision, check_file, registered, unified,
+    Checked, FoundProblem, Head, Permits, Registry, Revision, check_file, registered, unified,
 };
 use crate::problem::ApiProblem;
 
@@ -50,8 +51,7 @@ struct RevisionText {
     #[schema(value_type = Object)]
     inputs: Value,
     /// Warnings and advice, with line and column.
-    #[schema(value_type = Vec<Object>)]
-    problems: Vec<Value>,
+    problems: Vec<FoundProblem>,
 }
 
 /// A revision and its head, for a caller.
@@ -61,11 +61,11 @@ async fn found(
     (name, number): (String, u32),
     tenant: Option<String>,
 ) -> Result<(String, Head, Revision), ApiProblem> {
-    let tenant = caller.one_tenant(tenant)?;
+    let (tenant, project) = (caller.one_tenant(tenant)?, caller.project.clone());
     app.ask(move |store| {
-        let registry = Registry::new(store);
-        let revision = registry.revision(&tenant, &name, number)?;
+        let registry = Registry::of_project(store, project.as_deref());
         let head = registry.head(&tenant, &name)?;
+        let revision = registry.revision(&tenant, &name, number)?;
         Ok::<_, ApiProblem>((tenant, head, revision))
     })
     .await
@@ -149,7 +149,7 @@ struct CompiledNet {
     /// The hash of the plan.
     hash: String,
     /// The net, as `stepwell plan -o json` prints it.
-    #[schema(value_type = Object)]
+    #[schema(value_type = NetBody)]
     net: Value,
 }
 
@@ -259,8 +259,7 @@ struct CheckedText {
     /// How many of the problems are errors.
     errors: usize,
     /// Everything that is wrong, and advice: code, severity, message, line, column, help.
-    #[schema(value_type = Vec<Object>)]
-    problems: Vec<Value>,
+    problems: Vec<FoundProblem>,
     /// The language, as far as it could be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     dialect: Option<String>,
@@ -279,7 +278,7 @@ struct CheckedText {
     inputs: BTreeMap<String, Value>,
     /// The compiled net, if it was asked for and the text can be compiled.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<NetBody>)]
     net: Option<Value>,
 }
 
@@ -303,8 +302,10 @@ async fn check(
             tenant: &tenant,
             project: caller.project.as_deref(),
         };
-        let is_known =
-            |plan: &Plan, path: &str| registered(store, &plans, &tenant, plan, path).is_some();
+        let whose = (tenant.as_str(), caller.project.as_deref());
+        let is_known = |plan: &Plan, path: &str| {
+            !matches!(registered(store, &plans, whose, plan, path), Ok(None))
+        };
         let checked = Checked::with_children(permits, body.file.as_deref(), &body.text, &is_known);
         let plan = checked.loaded.plan.as_ref();
         let net = plan.map(Plan::net);

@@ -114,8 +114,8 @@ impl RevisionRow {
     responses(
         (status = 201, description = "The content is a new revision.", body = RegisteredDefinition),
         (status = 200, description = "A revision has this content already.", body = RegisteredDefinition),
-        (status = 400, body = ApiProblem), (status = 403, body = ApiProblem), (status = 413, body = ApiProblem),
-        (status = 415, body = ApiProblem), (status = 422, body = ApiProblem), (status = 503, body = ApiProblem)))]
+        (status = 400, body = ApiProblem), (status = 403, body = ApiProblem), (status = 409, body = ApiProblem),
+        (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 422, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn register(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -130,8 +130,8 @@ async fn register(
     responses(
         (status = 201, description = "The content is a new revision.", body = RegisteredDefinition),
         (status = 200, description = "A revision has this content already.", body = RegisteredDefinition),
-        (status = 400, body = ApiProblem), (status = 403, body = ApiProblem), (status = 413, body = ApiProblem),
-        (status = 415, body = ApiProblem), (status = 422, body = ApiProblem), (status = 503, body = ApiProblem)))]
+        (status = 400, body = ApiProblem), (status = 403, body = ApiProblem), (status = 409, body = ApiProblem),
+        (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 422, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn put_definition(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -241,6 +241,9 @@ struct DefinitionPage {
 #[serde(rename_all = "camelCase")]
 struct DefinitionRow {
     tenant: String,
+    /// The project that the definition belongs to; absent: all projects of the tenant share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<String>,
     name: String,
     /// The revision that runs are started from if nobody says which.
     current: u32,
@@ -267,9 +270,12 @@ async fn list_definitions(
 ) -> Result<Json<DefinitionPage>, ApiProblem> {
     let limit = page_of(query.limit)?;
     let after = query.after.as_deref().map(read_cursor).transpose()?;
-    let tenant = caller.tenant_of(query.tenant)?;
+    let (tenant, project) = (caller.tenant_of(query.tenant)?, caller.project);
     let mut heads = app
-        .ask(move |store| Registry::new(store).heads(tenant, after, limit + 1))
+        .ask(move |store| {
+            let registry = Registry::of_project(store, project.as_deref());
+            registry.heads(tenant, after, limit + 1)
+        })
         .await?;
     let more = heads.len() > limit;
     heads.truncate(limit);
@@ -278,6 +284,7 @@ async fn list_definitions(
     let row = |(tenant, head): (String, Head)| DefinitionRow {
         tenant,
         deprecated: head.deprecated.contains_key(&head.current),
+        project: head.project,
         name: head.name,
         current: head.current,
         revisions: head.latest,
@@ -332,10 +339,10 @@ async fn definition(
     Params(query): Params<RevisionsQuery>,
 ) -> Result<Json<DefinitionRevisions>, ApiProblem> {
     let limit = page_of(query.limit)?;
-    let tenant = caller.one_tenant(query.tenant)?;
+    let (tenant, project) = (caller.one_tenant(query.tenant)?, caller.project);
     let answer = app
         .ask(move |store| {
-            let registry = Registry::new(store);
+            let registry = Registry::of_project(store, project.as_deref());
             let head = registry.head(&tenant, &name)?;
             let found = registry.revisions(&tenant, &name, query.after, limit)?;
             let last = found.last().map(|it| it.revision);
@@ -393,8 +400,9 @@ async fn deprecate(
         at: now.to_rfc3339(),
         reason: body.reason,
     });
+    let project = caller.project;
     let row = app.ask(move |store| {
-        let registry = Registry::new(store);
+        let registry = Registry::of_project(store, project.as_deref());
         let head = registry.deprecate((&tenant, &name, number), deprecation.as_ref(), now)?;
         let revision = registry.revision(&tenant, &name, number)?;
         Ok::<_, ApiProblem>(RevisionRow::new(&tenant, &head, revision))

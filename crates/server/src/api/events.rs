@@ -19,6 +19,10 @@ use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
 
+/// Why a caller with a project sends no event that names no run.
+pub(super) const EVENTS_OF_A_TENANT: &str = "events that name no run are for all projects of the tenant: send the event to a \
+     run of the project with POST /api/v1/runs/RUN/events, or use a token without a project";
+
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(deliver))
@@ -65,6 +69,7 @@ async fn deliver(
     caller: Caller,
     Body(body): Body<SendEvent>,
 ) -> Result<Json<DeliveredEvent>, ApiProblem> {
+    caller.whole_tenant(EVENTS_OF_A_TENANT)?;
     let event_id = body.id.clone();
     let event = ExternalEvent {
         tenant: caller.context().tenant_id,

@@ -9,51 +9,25 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use stepwell_engine::service::ExternalEvent;
-use stepwell_engine::store::{Delivered, TRIGGER_KEY};
-use stepwell_engine::{Error, StartRequest, check_repeated_parameter, run_id_of_trigger};
-use stepwell_kernel::event::RunContext;
 use stepwell_kernel::keys;
-use stepwell_kernel::trace::TraceContext;
-use stepwell_worker::large_params;
-use tokio::sync::oneshot;
-use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{PathOf, whole};
 use crate::app::App;
 use crate::codes;
-use crate::definitions::Registry;
+use crate::intake::{self, AcceptedDelivery, Door};
 use crate::problem::ApiProblem;
 use crate::telemetry::CallerTrace;
-use crate::triggers::{params_with, start_once};
-use crate::webhooks::{
-    EventTarget, Refusal, Signature, StartTarget, Target, Verified, WebhookDocument, Webhooks,
-    verify,
-};
+use crate::webhooks::{Refusal, Signature, Target, Verified, WebhookDocument, Webhooks, verify};
 
 /// The longest id of a delivery that is taken as it is.
 const MAX_ID: usize = 200;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(hook))
-}
-
-/// A delivery that was accepted.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct AcceptedDelivery {
-    /// The id of the delivery: one that is sent twice counts once.
-    delivery_id: String,
-    /// Whether this delivery has started a run or delivered an event; false if it came before.
-    created: bool,
-    /// The run that was started.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_id: Option<String>,
 }
 
 /// Deliver to a webhook. The signature is the access.
@@ -90,6 +64,16 @@ async fn hook(
     let payload = read_body(&body)?;
     let delivery = delivery_id(&webhook, verified, &headers, &payload, &body);
     let handed_on = handed_on(&webhook, &headers);
+    let door = Door {
+        kind: "webhook",
+        name: name.clone(),
+        tenant,
+        project: webhook.project.clone(),
+        environment: webhook.environment.clone(),
+        // Stripe changes counters inside an event that it sends again.
+        compares: !matches!(webhook.signature, Signature::Stripe(_)),
+        invalid: codes::WEBHOOK_INVALID,
+    };
     let answer = match &webhook.target {
         Target::Start(start) => {
             let cause = json!({
@@ -98,14 +82,14 @@ async fn hook(
                 "trigger": { "webhook": name, "id": delivery },
             });
             let trace = trace.map(|it| it.0.0);
-            started(&app, &tenant, &webhook, start, &delivery, (cause, trace)).await?
+            intake::start(&app, &door, start, &delivery, (cause, trace)).await?
         }
         Target::Event(event) => {
             let mut payload = payload;
             if let Some(fields) = payload.as_object_mut().filter(|_| !handed_on.is_empty()) {
                 fields.entry("headers").or_insert(Value::Object(handed_on));
             }
-            delivered(&app, &tenant, &webhook, event, &delivery, payload).await?
+            intake::deliver(&app, &door, event, &delivery, payload).await?
         }
     };
     let status = match answer.created {
@@ -172,7 +156,16 @@ fn read_body(body: &[u8]) -> Result<Value, ApiProblem> {
     let Ok(text) = std::str::from_utf8(body) else {
         return Err(ApiProblem::bad_request("the body is neither JSON nor text"));
     };
-    Ok(serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())))
+    match serde_json::from_str(text) {
+        Ok(value) => Ok(value),
+        // Nothing here is wrong with the JSON but its depth, or what is behind that.
+        Err(error) if error.to_string().contains("recursion limit") => Err(ApiProblem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            codes::WEBHOOK_INVALID,
+            "the JSON of the body is nested too deep: 127 levels are allowed",
+        )),
+        Err(_) => Ok(Value::String(text.to_owned())),
+    }
 }
 
 /// The id of a delivery: the sender's, or the hash of what was signed.
@@ -183,19 +176,25 @@ fn delivery_id(
     payload: &Value,
     body: &[u8],
 ) -> String {
-    let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
+    let header = |name: &str| {
+        let value = headers.get(name)?;
+        let text = value.to_str().map(str::to_owned);
+        Some(text.unwrap_or_else(|_| keys::hex(value.as_bytes())))
+    };
     let named = webhook.delivery_header.as_deref().and_then(header);
     let own = match &webhook.signature {
         Signature::Github {} => header("x-github-delivery"),
-        Signature::Stripe(_) => payload.get("id").and_then(Value::as_str),
+        Signature::Stripe(_) => payload.get("id").and_then(Value::as_str).map(str::to_owned),
         Signature::Generic(_) => None,
     };
-    let good = |id: &&str| {
+    let good = |id: &str| {
         let fits = (1..=MAX_ID).contains(&id.len()) && !id.contains('|');
         fits && !id.chars().any(char::is_control)
     };
-    match named.or(own).filter(good) {
-        Some(id) => id.to_owned(),
+    match named.or(own).filter(|id| !id.is_empty()) {
+        Some(id) if good(&id) => id,
+        // Different ids stay different, whatever they look like.
+        Some(id) => keys::hex(&Sha256::digest(id.as_bytes())),
         None => {
             let mut hash = Sha256::new();
             hash.update(verified.signed_at.unwrap_or_default().to_be_bytes());
@@ -212,117 +211,4 @@ fn handed_on(webhook: &WebhookDocument, headers: &HeaderMap) -> Map<String, Valu
         Some((name.clone(), json!(value)))
     };
     webhook.headers.iter().filter_map(value).collect()
-}
-
-async fn started(
-    app: &Arc<App>,
-    tenant: &str,
-    webhook: &WebhookDocument,
-    target: &StartTarget,
-    delivery: &str,
-    (cause, trace): (Value, Option<TraceContext>),
-) -> Result<AcceptedDelivery, ApiProblem> {
-    let context = RunContext {
-        trace,
-        tenant_id: tenant.to_owned(),
-        project_id: webhook.project.clone(),
-        environment_id: webhook.environment.clone(),
-        triggered_by: Some(format!("webhook {}", webhook.name)),
-        trigger_source: Some("api".to_owned()),
-        ..RunContext::default()
-    };
-    let (plans, of, wanted) = (app.plans.clone(), tenant.to_owned(), target.clone());
-    let plan = app.ask(move |store| {
-        let registry = Registry::new(store);
-        registry.plan_of_new_run(&plans, &of, &wanted.definition, wanted.revision)
-    });
-    let plan = plan.await?;
-    let params = params_with(&target.params.clone().unwrap_or_else(|| json!({})), &cause);
-    let cause = format!("webhook|{}|{delivery}", webhook.name);
-    let run_id = run_id_of_trigger(&plan, &context, &cause);
-    let request = StartRequest {
-        params,
-        ..StartRequest::default()
-    };
-    // Stripe changes counters inside an event that it sends again.
-    let compares = !matches!(webhook.signature, Signature::Stripe(_));
-    let (known, asked) = (run_id.clone(), request.clone());
-    let is_known = app.ask(move |store| -> Result<bool, Error> {
-        let is_known = store.find(&known)?.is_some();
-        if is_known && compares {
-            check_repeated_parameter(store, &known, "payload", &asked)?;
-        }
-        Ok(is_known)
-    });
-    if is_known.await? {
-        return Ok(AcceptedDelivery {
-            delivery_id: delivery.to_owned(),
-            created: false,
-            run_id: Some(run_id),
-        });
-    }
-    let params = request.params;
-    let params = match large_params::may_be_large(&plan, &params) {
-        true => large_params::shrink(&app.artifacts, &run_id, &plan, params)
-            .await
-            .map_err(|error| ApiProblem::internal(&error))?,
-        false => params,
-    };
-    let acting = Arc::clone(app);
-    let started = app
-        .block(move || start_once(&acting, &plan, context, &cause, params))
-        .await?;
-    Ok(AcceptedDelivery {
-        delivery_id: delivery.to_owned(),
-        created: started.created,
-        run_id: Some(started.run_id),
-    })
-}
-
-async fn delivered(
-    app: &Arc<App>,
-    tenant: &str,
-    webhook: &WebhookDocument,
-    target: &EventTarget,
-    delivery: &str,
-    payload: Value,
-) -> Result<AcceptedDelivery, ApiProblem> {
-    let key = match &target.key_from {
-        None => TRIGGER_KEY.to_owned(),
-        Some(pointer) => match payload.pointer(pointer) {
-            Some(Value::String(key)) => key.clone(),
-            Some(Value::Number(key)) => key.to_string(),
-            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => {
-                return Err(ApiProblem::new(
-                    StatusCode::UNPROCESSABLE_ENTITY,
-                    codes::WEBHOOK_INVALID,
-                    format!("the body has no key at {pointer}"),
-                ));
-            }
-        },
-    };
-    let event = ExternalEvent {
-        tenant: tenant.to_owned(),
-        id: format!("{}:{delivery}", webhook.name),
-        event_type: target.event_type.clone(),
-        key,
-        payload,
-    };
-    let (answer, answered) = oneshot::channel();
-    app.engine.deliver_with(event, move |delivered| {
-        // The caller may be gone.
-        let _ = answer.send(delivered);
-    })?;
-    let stopping = || ApiProblem::from(stepwell_engine::Error::Stopping);
-    let result = answered.await.map_err(|_| stopping())??;
-    // It may trigger a run.
-    app.due.event();
-    Ok(AcceptedDelivery {
-        delivery_id: delivery.to_owned(),
-        created: match result {
-            Delivered::ToRun(_) | Delivered::Kept => true,
-            Delivered::Again => false,
-        },
-        run_id: None,
-    })
 }

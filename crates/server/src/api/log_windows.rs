@@ -11,6 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Params, PathOf};
+use super::logs::check_step;
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
@@ -90,9 +91,12 @@ async fn window(
     Params(query): Params<WindowQuery>,
 ) -> Result<Json<LogPart>, ApiProblem> {
     let most = within("bytes", query.bytes, WINDOW, MAX_WINDOW)?;
-    app.find(&caller, &run).await?;
+    let no = app.find(&caller, &run).await?;
     let read = app.logs.window(&run, &step, execution, query.from, most);
     let read = read.await.map_err(|error| ApiProblem::internal(&error))?;
+    if read.size == 0 {
+        check_step(&app, no, &run, step).await?;
+    }
     Ok(Json(LogPart {
         lines: PlacedLogRow::all(read.lines),
         first: read.first,
@@ -122,7 +126,8 @@ struct LogHitPage {
     size: u64,
 }
 
-/// Find the lines of the log of one execution of a step that contain a text.
+/// Find the lines of the log of one execution of a step that contain a text. One request searches about 16 MiB: search on
+/// at `next` until it is `size`.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/logs/{step}/{execution}/search", tag = "runs",
     security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run."),
@@ -140,10 +145,13 @@ async fn search(
     if query.text.is_empty() {
         return Err(ApiProblem::bad_request("text: a text is needed"));
     }
-    app.find(&caller, &run).await?;
+    let no = app.find(&caller, &run).await?;
     let logs = &app.logs;
     let read = logs.search(&run, &step, execution, &query.text, query.from, most);
     let read = read.await.map_err(|error| ApiProblem::internal(&error))?;
+    if read.size == 0 {
+        check_step(&app, no, &run, step).await?;
+    }
     Ok(Json(LogHitPage {
         lines: PlacedLogRow::all(read.lines),
         next: read.next,

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
+use stepwell_engine::Error;
+use stepwell_engine::read::LoggedRun;
+use stepwell_engine::store::RunNo;
+use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_worker::logs::LogLine;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -72,6 +76,28 @@ struct LinesQuery {
     contains: Option<String>,
 }
 
+/// Refuses a step that the definition of the run does not have; a step that has written nothing has an empty log.
+pub(super) async fn check_step(
+    app: &App,
+    no: RunNo,
+    run: &str,
+    step: String,
+) -> Result<(), ApiProblem> {
+    let missing = Rejection::new(
+        Code::StepUnknown,
+        format!("the definition of run {run} has no step {step:?}"),
+    );
+    let is_there = app.ask(move |store| {
+        let plan = LoggedRun::numbered(store, no)?.plan;
+        let id = step.strip_suffix("~undo").unwrap_or(&step);
+        Ok::<_, Error>(plan.parse_step_id(id).is_some())
+    });
+    match is_there.await? {
+        true => Ok(()),
+        false => Err(missing.into()),
+    }
+}
+
 /// A line that a step wrote.
 #[derive(Debug, Serialize, ToSchema)]
 struct LogRow {
@@ -109,9 +135,12 @@ async fn lines(
             "limit: a number from 1 to {MAX_LINES} is needed"
         )));
     }
-    app.find(&caller, &run).await?;
+    let no = app.find(&caller, &run).await?;
     let read = app.logs.read(&run, &step, query.execution).await;
     let read = read.map_err(|error| ApiProblem::internal(&error))?;
+    if read.is_empty() {
+        check_step(&app, no, &run, step).await?;
+    }
     let wanted = query.contains.map(|it| it.to_lowercase());
     let fits = |line: &LogLine| {
         let text = || line.text.to_lowercase();

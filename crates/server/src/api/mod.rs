@@ -9,6 +9,7 @@ mod bulk;
 mod cursor;
 mod definition_texts;
 mod definitions;
+mod described;
 mod etag;
 mod events;
 mod hooks;
@@ -25,6 +26,7 @@ mod run_reads;
 mod runs;
 mod schedules;
 mod sessions;
+mod sources;
 mod stream;
 mod time_limit;
 mod tokens;
@@ -87,6 +89,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(languages::routes())
         .merge(schedules::routes())
         .merge(webhooks::routes())
+        .merge(sources::routes())
         .merge(hooks::routes())
         .merge(events::routes())
         .merge(stream::routes())

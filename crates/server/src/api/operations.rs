@@ -1,13 +1,12 @@
 //! The installation: alerts, sinks, pending deliveries, dead letters and the queue of runs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use stepwell_bus::{is_sink_name, open_sink};
+use stepwell_bus::{is_sink_name, open_sink, shown_address};
 use stepwell_engine::Error;
 use stepwell_engine::store::{DeadLetter, NoticeFilter, RunFilter, SinkRow, SinkStart};
 use stepwell_kernel::codes::HOST_DENIED;
@@ -181,7 +180,7 @@ async fn sinks(
             for sink in store.sinks()? {
                 let (pending, oldest) = store.backlog(&sink.name)?;
                 rows.push(SinkState {
-                    address: shown(&sink.address),
+                    address: shown_address(&sink.address),
                     since: sink.since.to_rfc3339(),
                     name: sink.name,
                     pending,
@@ -192,15 +191,6 @@ async fn sinks(
         })
         .await?;
     Ok(Json(sinks))
-}
-
-/// An address without what may be secret in it.
-fn shown(address: &str) -> String {
-    stepwell_dialects::secret_literals::masked_address(address)
-        .split(['?', '#'])
-        .next()
-        .unwrap_or_default()
-        .to_owned()
 }
 
 /// What is about the whole store is for those who are of no tenant.
@@ -219,7 +209,8 @@ pub(super) fn whole_installation(caller: &Caller) -> Result<(), ApiProblem> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RegisterSink {
-    /// `webhook:https://…`.
+    /// `webhook:https://…`, or the address of a broker such as `nats://HOST/STREAM`. Never with a password: `auth` names a
+    /// secret.
     address: String,
     /// Also deliver what is in the store already.
     #[serde(default)]
@@ -260,20 +251,11 @@ async fn add_sink(
     };
     let checked = sink.clone();
     // A sink has threads of its own, which end here again.
-    let hosts = Arc::clone(&app.settings.webhook_hosts);
-    app.block(
-        move || match open_sink(&checked, Duration::from_secs(10), &hosts) {
-            Ok(_) => Ok(()),
-            Err(why) => {
-                let code = match why.contains(HOST_DENIED) {
-                    true => HOST_DENIED,
-                    false => codes::REQUEST_INVALID,
-                };
-                let detail = format!("address: {why}");
-                Err(ApiProblem::new(StatusCode::BAD_REQUEST, code, detail))
-            }
-        },
-    )
+    let around = app.around.clone();
+    app.block(move || match open_sink(&checked, &around) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(bad_address(&why, codes::REQUEST_INVALID)),
+    })
     .await?;
     let start = match body.from_beginning {
         true => SinkStart::Beginning,
@@ -283,6 +265,15 @@ async fn add_sink(
         .ask(move |store| store.add_sink(&sink, start, now))
         .await?;
     Ok(Json(RegisteredSink { name, marked }))
+}
+
+/// Why an address cannot be used.
+pub(super) fn bad_address(why: &str, code: &str) -> ApiProblem {
+    let code = match why.contains(HOST_DENIED) {
+        true => HOST_DENIED,
+        false => code,
+    };
+    ApiProblem::new(StatusCode::BAD_REQUEST, code, format!("address: {why}"))
 }
 
 /// Remove a sink: deliveries that are pending are forgotten.
@@ -297,7 +288,11 @@ async fn remove_sink(
 ) -> Result<Json<RemovedSink>, ApiProblem> {
     whole_installation(&caller)?;
     let wanted = name.clone();
-    match app.ask(move |store| store.remove_sink(&wanted)).await? {
+    let removed = match is_sink_name(&name) {
+        true => app.ask(move |store| store.remove_sink(&wanted)).await?,
+        false => None,
+    };
+    match removed {
         Some(dropped) => Ok(Json(RemovedSink { name, dropped })),
         None => Err(ApiProblem::not_found(
             codes::SINK_UNKNOWN,
@@ -434,13 +429,28 @@ async fn redrive(
     }
 }
 
+/// A run that is created and has not started.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct WaitingRun {
+    run_id: String,
+    plan_id: String,
+    tenant_id: String,
+    created_at: String,
+    /// Why it waits, in the word of the contract.
+    #[schema(required)]
+    substatus: Option<String>,
+    /// When it may start at the earliest.
+    #[schema(required)]
+    start_at: Option<String>,
+}
+
 /// The runs that wait for a slot, and the limits.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct QueueState {
     /// Runs that are created and have not started, oldest first.
-    #[schema(value_type = Vec<Object>)]
-    waiting: Vec<serde_json::Value>,
+    waiting: Vec<WaitingRun>,
     /// How many runs of all tenants hold a slot, if the number is limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     taken: Option<u32>,
@@ -473,12 +483,13 @@ async fn queue(
             };
             let mut waiting = store.list(&filter)?;
             waiting.reverse();
-            let row = |run: stepwell_engine::store::RunSummary| {
-                serde_json::json!({
-                    "runId": run.run_id, "planId": run.plan_id, "tenantId": run.tenant,
-                    "createdAt": run.created_at.to_rfc3339(), "substatus": run.head.substatus,
-                    "startAt": run.head.wake_at.map(Time::to_rfc3339),
-                })
+            let row = |run: stepwell_engine::store::RunSummary| WaitingRun {
+                run_id: run.run_id,
+                plan_id: run.plan_id,
+                tenant_id: run.tenant,
+                created_at: run.created_at.to_rfc3339(),
+                substatus: run.head.substatus,
+                start_at: run.head.wake_at.map(Time::to_rfc3339),
             };
             let taken = match total {
                 Some(_) => Some(store.slots_taken("all")?),

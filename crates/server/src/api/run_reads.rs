@@ -15,6 +15,8 @@ use stepwell_engine::store::{RunSummary, Store};
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::time::Time;
 use stepwell_views::evidence::RunEvidence;
+use stepwell_views::run_ext::{RunShown, UndoPreview};
+use stepwell_views::why::ReasonRow;
 use stepwell_views::{RunView, artifact_ref, people, snapshot as views, undo, why};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -22,6 +24,7 @@ use utoipa_axum::routes;
 
 use super::body::Params;
 use super::definition_texts::shown_net;
+use super::described::{NetBody, ReasonBody, RunEvent, RunViewBody, UndoPreviewBody};
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
@@ -48,7 +51,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 }
 
 /// The run as the contract's snapshot, with `ext` beside it.
-pub(super) async fn snapshot(app: &App, caller: &Caller, run: &str) -> Result<Value, ApiProblem> {
+pub(super) async fn snapshot(
+    app: &App,
+    caller: &Caller,
+    run: &str,
+) -> Result<RunShown, ApiProblem> {
     let view = app.run_view(caller, run).await?;
     let unserved = app.workers.attendance.unserved(app, &view).await?;
     let now = app.now();
@@ -60,13 +67,13 @@ pub(super) async fn snapshot(app: &App, caller: &Caller, run: &str) -> Result<Va
 /// who answered.
 #[utoipa::path(get, path = "/api/v1/runs/{run}", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run.")),
-    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+    responses((status = 200, body = RunViewBody), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn show(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(run): Path<String>,
-) -> Result<Json<Value>, ApiProblem> {
+) -> Result<Json<RunShown>, ApiProblem> {
     Ok(Json(snapshot(&app, &caller, &run).await?))
 }
 
@@ -74,13 +81,13 @@ async fn show(
 #[utoipa::path(get, path = "/api/v1/runs/{run}/at/{seq}", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run."),
         ("seq" = u64, Path, description = "The number of the event, from 1.")),
-    responses((status = 200, body = Object), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+    responses((status = 200, body = RunViewBody), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn snapshot_at(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path((run, seq)): Path<(String, String)>,
-) -> Result<Json<Value>, ApiProblem> {
+) -> Result<Json<RunShown>, ApiProblem> {
     let seq: u64 = seq
         .parse()
         .map_err(|_| ApiProblem::bad_request("seq: a whole number is needed"))?;
@@ -118,7 +125,7 @@ struct EventsQuery {
 #[serde(rename_all = "camelCase")]
 struct EventPage {
     /// The events as the contract has them, with `ext`, `prevHash` and `hash` beside.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<RunEvent>)]
     events: Vec<Value>,
     /// The number of the last event of the run: the page is complete when its last event has this number.
     last_seq: u64,
@@ -189,7 +196,7 @@ fn page(store: &dyn Store, row: &RunSummary, after: u64, limit: usize) -> Result
 /// The compiled definition of a run: the net that its events speak of. Secrets that are written out in it are masked.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/net", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run.")),
-    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+    responses((status = 200, body = NetBody), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn net(
     State(app): State<Arc<App>>,
@@ -226,8 +233,8 @@ struct Explanation {
     /// Everything that can make the run move, one sentence each (`text`). A reason of the kind `task` names the `queue` and
     /// the `operation` that a worker must serve; it has `unserved: true` if no server of the store does this work and no
     /// worker asked for it lately.
-    #[schema(value_type = Vec<Object>)]
-    reasons: Vec<Value>,
+    #[schema(value_type = Vec<ReasonBody>)]
+    reasons: Vec<ReasonRow>,
 }
 
 /// Explain what an open run waits for: everything that can make it move, in sentences.
@@ -251,7 +258,7 @@ async fn explain(
     };
     Ok(Json(Explanation {
         ended,
-        reasons: reasons.iter().map(why::Reason::json).collect(),
+        reasons: reasons.iter().map(why::Reason::row).collect(),
     }))
 }
 
@@ -259,13 +266,13 @@ async fn explain(
 /// whose end decides whether it is.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/undo-preview", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run.")),
-    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+    responses((status = 200, body = UndoPreviewBody), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn undo_preview(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(run): Path<String>,
-) -> Result<Json<Value>, ApiProblem> {
+) -> Result<Json<UndoPreview>, ApiProblem> {
     let view = app.run_view(&caller, &run).await?;
     Ok(Json(undo::preview(&view)))
 }
@@ -330,7 +337,8 @@ struct ArtifactQuery {
 #[utoipa::path(get, path = "/api/v1/runs/{run}/artifact", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run."), ArtifactQuery),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = 400, body = ApiProblem),
-        (status = 403, body = ApiProblem), (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
+        (status = 403, body = ApiProblem), (status = 404, body = ApiProblem), (status = 413, body = ApiProblem),
+        (status = 500, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn artifact(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -344,8 +352,7 @@ async fn artifact(
             "the log of the run refers to no artifact with this address",
         ));
     };
-    let bytes = app.artifacts.get(&reference).await;
-    let bytes = bytes.map_err(|error| ApiProblem::internal(&error))?;
+    let bytes = app.artifacts.get(&reference).await?;
     // Never shown by a browser: what a step has written is not a page of this server.
     let headers = [
         (

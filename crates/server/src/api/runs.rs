@@ -11,6 +11,7 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepwell_dialects::plan::reference::PlanRef;
+use stepwell_engine::read::LoggedRun;
 use stepwell_engine::store::{Store, StoreError};
 use stepwell_engine::{
     AskedDefinition, StartRequest, check_labels, check_repeated, check_request_id,
@@ -20,12 +21,14 @@ use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::time::Time;
+use stepwell_views::run_ext::RunShown;
 use stepwell_worker::large_params;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
+use super::described::RunViewBody;
 use super::operations::whole_installation;
 use super::run_reads;
 use crate::access::{ActedOn, Caller, Lost};
@@ -81,7 +84,7 @@ struct StartRun {
     wait_seconds: u64,
 }
 
-/// Where the definition of a run is: its text, its name, or a reference.
+/// Where the definition of a run is: its text, its name, another run, or a reference.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DefinitionOfRun {
@@ -97,6 +100,9 @@ struct DefinitionOfRun {
     /// The revision of the name; the current one if absent.
     #[serde(default)]
     revision: Option<u32>,
+    /// The id of a run: the new run has the same compiled definition, also if that is not registered.
+    #[serde(default)]
+    run: Option<String>,
     /// The plan reference of the contract: the definition is fetched, and its hash is checked.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
@@ -123,10 +129,11 @@ impl DefinitionOfRun {
 
     /// The plan of a text that was compiled before: nothing blocks.
     fn known_plan(&self, app: &App, context: &RunContext) -> Result<Option<Arc<Plan>>, ApiProblem> {
-        let (Some(text), None, None, None, None) = (
+        let (Some(text), None, None, None, None, None) = (
             &self.text,
             &self.file,
             &self.name,
+            &self.run,
             &self.reference,
             self.revision,
         ) else {
@@ -139,46 +146,57 @@ impl DefinitionOfRun {
         Ok(plan)
     }
 
-    /// The plan of a new run, as the definition is now. May block.
+    /// The plan of a new run, as the definition is now, what else was fetched, and the project of the run: if nobody has
+    /// named one, the project of the definition. May block.
     fn plan(
         self,
         app: &App,
-        context: &RunContext,
-    ) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
-        let (tenant, permits) = (&context.tenant_id, permits(app, context));
+        mut context: RunContext,
+        is_named: bool,
+    ) -> Result<(Arc<Plan>, Option<String>, String), ApiProblem> {
+        if let (Some(name), false) = (&self.name, is_named) {
+            let registry = Registry::new(&*app.store);
+            let of = registry.project(&context.tenant_id, name)?;
+            context.project_id = of.unwrap_or(context.project_id);
+        }
+        let (tenant, permits) = (&context.tenant_id, permits(app, &context));
         check_file(self.file.as_deref())?;
         if self.file.is_some() && self.text.is_none() {
             return Err(ApiProblem::bad_request("file: only a text has one"));
         }
-        let plan = match (self.text, self.name, self.reference) {
-            (Some(text), None, None) if self.revision.is_none() => {
+        let plan = match (self.text, self.name, self.run, self.reference) {
+            (Some(text), None, None, None) if self.revision.is_none() => {
                 let plan = match self.file.as_deref() {
                     None => app.plans.plan_of_text(permits, &text)?,
                     file => Arc::new(compile_for(permits, file, &text)?),
                 };
                 (plan, None)
             }
-            (None, Some(name), None) => {
-                let registry = Registry::new(&*app.store);
+            (None, Some(name), None, None) => {
+                let registry = Registry::of_project(&*app.store, Some(&context.project_id));
                 let plan = registry.plan_of_new_run(&app.plans, tenant, &name, self.revision)?;
                 (plan, None)
             }
-            (None, None, Some(reference)) if self.revision.is_none() => {
+            (None, None, Some(run), None) if self.revision.is_none() => {
+                (LoggedRun::open(&*app.store, &run)?.plan, None)
+            }
+            (None, None, None, Some(reference)) if self.revision.is_none() => {
                 let reference: PlanRef = serde_json::from_value(reference)
                     .map_err(|error| ApiProblem::bad_request(format!("reference: {error}")))?;
                 let fetched = app.fetch.fetch(&reference);
                 let fetched = fetched.map_err(|findings| with_findings(&findings, None))?;
                 (Arc::new(fetched.plan), fetched.changed)
             }
-            (_, _, _) => {
+            (_, _, _, _) => {
                 return Err(ApiProblem::bad_request(
-                    "definition: one of text, name (with or without revision) and reference is needed",
+                    "definition: one of text, name (with or without revision), run and reference is needed",
                 ));
             }
         };
         serves(&plan.0)?;
         permits.check(None, &plan.0)?;
-        Ok(plan)
+        let (plan, changed) = plan;
+        Ok((plan, changed, context.project_id))
     }
 }
 
@@ -191,8 +209,8 @@ struct StartedRun {
     created: bool,
     /// The run as it is now, if its end was waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    run: Option<Value>,
+    #[schema(value_type = Option<RunViewBody>)]
+    run: Option<RunShown>,
 }
 
 /// Start a run.
@@ -215,13 +233,18 @@ async fn start(
     Body(mut body): Body<StartRun>,
 ) -> Result<Response, ApiProblem> {
     let mut keys = headers.get_all("idempotency-key").iter();
-    if let (None, Some(key)) = (&body.request_id, keys.next()) {
+    if let Some(key) = keys.next() {
         if keys.next().is_some() {
             return Err(ApiProblem::bad_request(
                 "the header `idempotency-key` is there more than once",
             ));
         }
         let key = key.to_str().unwrap_or_default();
+        if body.request_id.as_deref().is_some_and(|id| id != key) {
+            return Err(ApiProblem::bad_request(
+                "`requestId` and the header `idempotency-key` name different requests: send one of them",
+            ));
+        }
         body.request_id = Some(key.to_owned());
     }
     let mut context = context(&caller, &body)?;
@@ -229,11 +252,19 @@ async fn start(
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
     let (definition, whose) = (body.definition, context.clone());
     let asked_definition = definition.asked();
+    if let Some(run) = &definition.run {
+        // Whose run it is decides who may repeat it.
+        app.find(&caller, run).await?;
+    }
+    let is_named = body.project.is_some() || caller.project.is_some();
     let (plan, changed) = match definition.known_plan(&app, &context)? {
         Some(plan) => (plan, None),
         None => {
             let asked = Arc::clone(&app);
-            app.block(move || definition.plan(&asked, &whose)).await?
+            let found = app.block(move || definition.plan(&asked, whose, is_named));
+            let (plan, changed, project) = found.await?;
+            context.project_id = project;
+            (plan, changed)
         }
     };
     let run_id = match (&body.run_id, &body.request_id) {
@@ -299,7 +330,10 @@ async fn start(
                 repeated.check(&app, &first, again).await?;
                 first
             }
-            (answer, _) => answer?,
+            (answer, _) => match answer {
+                Ok(run) => run,
+                Err(problem) => return Err(of_own_project(&app, &caller, problem).await),
+            },
         };
     }
     if end.as_ref().is_some_and(|it| it.run_id() != run) {
@@ -326,6 +360,24 @@ async fn start(
     let acted_on = Extension(ActedOn { tenant });
     let location = [(header::LOCATION, location)];
     Ok((status, location, acted_on, Json(started)).into_response())
+}
+
+/// Business keys are unique in a tenant: a caller with a project learns that another project has the key, and nothing of the
+/// run that has it.
+pub(super) async fn of_own_project(app: &App, caller: &Caller, problem: ApiProblem) -> ApiProblem {
+    if caller.project.is_none() || problem.code != Code::KeyTaken.name() {
+        return problem;
+    }
+    let holder = problem.detail.split_whitespace().nth(1).unwrap_or_default();
+    match app.find(caller, holder).await {
+        Ok(_) => problem,
+        Err(_) => ApiProblem {
+            detail: "an open run of another project has this business key, and business keys are unique in a tenant: choose \
+                     another key, or wait until that run has ended"
+                .to_owned(),
+            ..problem
+        },
+    }
 }
 
 /// A start request that may have come before.

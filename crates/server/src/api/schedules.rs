@@ -9,6 +9,8 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepwell_dialects::trigger::Schedule;
+use stepwell_engine::StartRequest;
+use stepwell_kernel::event::RunContext;
 use stepwell_kernel::time::Time;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -16,8 +18,9 @@ use utoipa_axum::routes;
 
 use super::body::{Body, Params};
 use super::definitions::{cursor, page_of, read_cursor};
-use crate::access::Caller;
+use crate::access::{Caller, LOCAL};
 use crate::app::App;
+use crate::definitions::{Registry, name_taken};
 use crate::problem::ApiProblem;
 use crate::schedules::{
     CatchUp, MissedDue, OF_DEFINITION, Overlap, ScheduleDocument, Schedules, StartedDue, invalid,
@@ -72,7 +75,8 @@ struct PutSchedule {
     /// Of the runs that wait for a slot, the one with the greatest number starts first.
     #[serde(default)]
     priority: i32,
-    /// The project of the runs, for callers that may act for all projects.
+    /// The project of the schedule and its runs, for callers that may act for all projects. Absent: as it is; of a new
+    /// schedule the project of its definition.
     #[serde(default)]
     project: Option<String>,
     #[serde(default)]
@@ -182,6 +186,22 @@ pub(super) fn fixed_params(params: Option<Value>) -> Result<Value, ApiProblem> {
     }
 }
 
+/// Refuses now what would keep every run of the schedule from being started.
+fn start_rules(tenant: &str, schedule: &ScheduleDocument) -> Result<(), ApiProblem> {
+    let request = StartRequest {
+        run_id: "run_of_a_schedule".to_owned(),
+        params: schedule.params.clone(),
+        context: RunContext {
+            tenant_id: tenant.to_owned(),
+            project_id: schedule.project.clone(),
+            environment_id: schedule.environment.clone(),
+            ..RunContext::default()
+        },
+        ..StartRequest::default()
+    };
+    request.check().map_err(ApiProblem::from)
+}
+
 /// Create or change a schedule.
 ///
 /// A schedule that is new, or whose cron line or time zone changes, begins now: due times before are neither started nor
@@ -191,8 +211,8 @@ pub(super) fn fixed_params(params: Option<Value>) -> Result<Value, ApiProblem> {
     responses((status = 200, description = "The schedule was changed.", body = ScheduleView),
         (status = 201, description = "The schedule was created.", body = ScheduleView),
         (status = 400, body = ApiProblem), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
-        (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 422, body = ApiProblem),
-        (status = 503, body = ApiProblem)))]
+        (status = 409, body = ApiProblem), (status = 413, body = ApiProblem), (status = 415, body = ApiProblem),
+        (status = 422, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn put_schedule(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -209,17 +229,16 @@ async fn put_schedule(
     }
     let own = caller.context();
     let project = caller.project_of(body.project)?;
-    let project = project.unwrap_or(own.project_id);
     let tenant = caller.one_tenant(body.tenant)?;
     let now = app.now();
-    let wanted = ScheduleDocument {
+    let mut wanted = ScheduleDocument {
         name: name.clone(),
         definition: body.definition,
         revision: body.revision,
         cron: body.cron.trim().to_owned(),
         timezone: body.timezone,
         params: fixed_params(body.params)?,
-        project,
+        project: String::new(),
         environment: body.environment.unwrap_or(own.environment_id),
         priority: body.priority,
         catch_up: body.catch_up,
@@ -237,15 +256,28 @@ async fn put_schedule(
     let plans = app.plans.clone();
     let (created, view) = app
         .ask(move |store| {
-            let registry = crate::definitions::Registry::new(store);
+            let schedules = Schedules { store };
+            let known = schedules.find(&tenant, &name)?;
+            wanted.project = match (project, known) {
+                (Some(project), _) => project,
+                // Nobody says of which project it is from now on.
+                (None, Some((known, _))) => known.project,
+                (None, None) => Registry::new(store)
+                    .project(&tenant, &wanted.definition)?
+                    .unwrap_or_else(|| LOCAL.to_owned()),
+            };
+            start_rules(&tenant, &wanted)?;
+            let registry = Registry::of_project(store, Some(&wanted.project));
             // A schedule of a definition that nobody knows is most likely a typing mistake.
             registry.plan_of_new_run(&plans, &tenant, &wanted.definition, wanted.revision)?;
             let mut created = false;
-            let schedules = Schedules { store };
             let changed = schedules.change(&tenant, &name, now, |known| {
                 let mut next = wanted.clone();
                 created = known.is_none();
                 if let Some(known) = known {
+                    if !caller.is_of(&tenant, &known.project) {
+                        return Err(name_taken("schedule", &name));
+                    }
                     let same = known.cron == next.cron && known.timezone == next.timezone;
                     if same && !known.paused {
                         (next.decided_to, next.pending) = (known.decided_to, known.pending);
@@ -303,7 +335,8 @@ async fn list_schedules(
     let tenant = caller.tenant_of(query.tenant)?;
     let now = app.now();
     let page = app.ask(move |store| {
-        let mut found = Schedules { store }.list(tenant, after, limit + 1)?;
+        let whose = (tenant, caller.project.as_deref());
+        let mut found = Schedules { store }.list(whose, after, limit + 1)?;
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);
@@ -342,8 +375,10 @@ async fn schedule(
     let now = app.now();
     let view = app.ask(
         move |store| match (Schedules { store }).find(&tenant, &name)? {
-            Some((document, _)) => Ok(ScheduleView::new(&tenant, document, now)),
-            None => Err(unknown(&name)),
+            Some((document, _)) if caller.is_of(&tenant, &document.project) => {
+                Ok(ScheduleView::new(&tenant, document, now))
+            }
+            Some(_) | None => Err(unknown(&name)),
         },
     );
     Ok(Json(view.await?))
@@ -365,8 +400,8 @@ async fn delete_schedule(
             "this schedule is the trigger of a definition: pause it, or register the definition without the trigger",
         ));
     }
-    let tenant = caller.one_tenant(query.tenant)?;
-    app.ask(move |store| Schedules { store }.delete(&tenant, &name))
+    let (tenant, project) = (caller.one_tenant(query.tenant)?, caller.project);
+    app.ask(move |store| Schedules { store }.delete(&tenant, project.as_deref(), &name))
         .await?;
     app.due.changed();
     Ok(StatusCode::NO_CONTENT)
@@ -409,9 +444,11 @@ async fn set_paused(
 ) -> Result<Json<ScheduleView>, ApiProblem> {
     let tenant = caller.one_tenant(tenant)?;
     let (now, by) = (app.now(), caller.name.clone());
+    let caller = caller.clone();
     let view = app
         .ask(move |store| {
             let changed = Schedules { store }.change(&tenant, &name, now, |known| {
+                let known = known.filter(|it| caller.is_of(&tenant, &it.project));
                 let mut next = known.ok_or_else(|| unknown(&name))?;
                 if next.paused && !paused {
                     next.decided_to = now.0;

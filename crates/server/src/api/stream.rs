@@ -40,6 +40,9 @@ pub(super) fn sse<S>(stream: S) -> Response
 where
     S: Stream<Item = Result<Event, Infallible>> + Send + 'static,
 {
+    // Proxies that wait for the first bytes pass the head of the answer on at once, and readers know that they are live.
+    let first = futures_util::stream::iter([Ok(Event::default().comment("open"))]);
+    let stream = futures_util::StreamExt::chain(first, stream);
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
     let stream = Sse::new(stream).keep_alive(keep_alive);
     ([("x-accel-buffering", "no")], stream).into_response()
@@ -62,8 +65,9 @@ struct StreamQuery {
 
 /// Follow the log of a run as server-sent events.
 ///
-/// The id of each event is its number in the run; a reader that sends it as `Last-Event-ID` goes on there. The stream
-/// ends with the event `end` when the run has ended.
+/// The id of each event is its number in the run; a reader that sends it as `Last-Event-ID` goes on there. A reader that names
+/// an event that the log does not have, because the store was restored from a backup, is told so with the event `resync`, and
+/// gets all events. The stream ends with the event `end` when the run has ended.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/stream", tag = "streams", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run."), StreamQuery),
     responses((status = 200, content_type = "text/event-stream", body = String), (status = 400, body = ApiProblem),
@@ -84,9 +88,18 @@ async fn run_stream(
     };
     let opened = app.ask(move |store| {
         let row = caller.row(store, &run)?;
-        Ok::<_, Error>((row.run, LogRecords::after(store, &row, after)?))
+        // A reader that has seen more than there is has read another log: the store was restored from a backup.
+        let is_other = after > row.last_seq;
+        let after = if is_other { 0 } else { after };
+        let records = LogRecords::after(store, &row, after)?;
+        Ok::<_, Error>((row, records, after, is_other))
     });
-    let (no, records) = opened.await?;
+    let (row, records, after, is_other) = opened.await?;
+    let no = row.run;
+    let resync = is_other.then(|| {
+        let data = json!({ "lastSeq": row.last_seq }).to_string();
+        Event::default().event("resync").data(data)
+    });
     // Heard from before the log is read, so that no change in between is missed.
     let changes = app.changes.of_run(no);
     let follower = Follower {
@@ -94,7 +107,7 @@ async fn run_stream(
         records: Some(records),
         after,
         read: after,
-        waiting: VecDeque::new(),
+        waiting: resync.into_iter().collect(),
         changes,
         look: NextLook::new(app.store.is_shared()),
         has_all: false,

@@ -14,8 +14,9 @@ use utoipa_axum::routes;
 
 use super::body::{Body, Params};
 use super::definitions::{cursor, page_of, percent, read_cursor};
+use super::events::EVENTS_OF_A_TENANT;
 use super::schedules::fixed_params;
-use crate::access::Caller;
+use crate::access::{Caller, LOCAL};
 use crate::app::App;
 use crate::definitions::Registry;
 use crate::problem::ApiProblem;
@@ -60,6 +61,10 @@ struct PutWebhook {
     /// Whether deliveries are accepted; true if absent.
     #[serde(default = "yes")]
     enabled: bool,
+    /// The project of the webhook and its runs, for callers that may act for all projects. Absent: as it is; of a new
+    /// webhook the project of its definition.
+    #[serde(default)]
+    project: Option<String>,
     #[serde(default)]
     environment: Option<String>,
     /// The tenant of the webhook, for callers that may act for all tenants.
@@ -144,7 +149,8 @@ fn check_signature(signature: &Signature) -> Result<(), ApiProblem> {
     }
 }
 
-fn check_target(target: &mut Target) -> Result<(), ApiProblem> {
+/// Checks what a webhook or a source does with a message.
+pub(super) fn check_target(target: &mut Target) -> Result<(), ApiProblem> {
     match target {
         Target::Start(start) => {
             start.params = start
@@ -233,9 +239,13 @@ async fn put_webhook(
             "maxBody: a number from 1 to {most} is needed"
         )));
     }
+    if let Target::Event(_) = &body.target {
+        caller.whole_tenant(EVENTS_OF_A_TENANT)?;
+    }
     let tenant = caller.one_tenant(body.tenant)?;
+    let project = caller.project_of(body.project)?;
     let (own, now) = (caller.context(), app.now());
-    let document = WebhookDocument {
+    let mut document = WebhookDocument {
         name,
         target: body.target,
         signature: body.signature,
@@ -248,7 +258,7 @@ async fn put_webhook(
         headers,
         max_body,
         enabled: body.enabled,
-        project: own.project_id,
+        project: String::new(),
         environment: body.environment.unwrap_or(own.environment_id),
         by: caller.name.clone(),
         changed_at: now.to_rfc3339(),
@@ -256,12 +266,24 @@ async fn put_webhook(
     let plans = app.plans.clone();
     let (created, view) = app
         .ask(move |store| {
+            let webhooks = Webhooks { store };
+            let known = webhooks.find(&tenant, &document.name)?;
+            document.project = match (project, known, &document.target) {
+                (Some(project), _, _) => project,
+                // Nobody says of which project it is from now on.
+                (None, Some(known), _) => known.project,
+                (None, None, Target::Event(_)) => LOCAL.to_owned(),
+                (None, None, Target::Start(start)) => Registry::new(store)
+                    .project(&tenant, &start.definition)?
+                    .unwrap_or_else(|| LOCAL.to_owned()),
+            };
             if let Target::Start(start) = &document.target {
                 // A webhook of a definition that nobody knows is most likely a typing mistake.
-                let registry = Registry::new(store);
+                let registry = Registry::of_project(store, Some(&document.project));
                 registry.plan_of_new_run(&plans, &tenant, &start.definition, start.revision)?;
             }
-            let created = Webhooks { store }.put(&tenant, &document, now)?;
+            let whose = (tenant.as_str(), caller.project.as_deref());
+            let created = webhooks.put(whose, &document, now)?;
             Ok::<_, ApiProblem>((created, WebhookView::new(&tenant, document)))
         })
         .await?;
@@ -308,7 +330,8 @@ async fn list_webhooks(
     let after = query.after.as_deref().map(read_cursor).transpose()?;
     let tenant = caller.tenant_of(query.tenant)?;
     let page = app.ask(move |store| {
-        let mut found = Webhooks { store }.list(tenant, after, limit + 1)?;
+        let whose = (tenant, caller.project.as_deref());
+        let mut found = Webhooks { store }.list(whose, after, limit + 1)?;
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);
@@ -344,8 +367,10 @@ async fn webhook(
     let tenant = caller.one_tenant(query.tenant)?;
     let view = app.ask(
         move |store| match (Webhooks { store }).find(&tenant, &name)? {
-            Some(document) => Ok(WebhookView::new(&tenant, document)),
-            None => Err(unknown(&name)),
+            Some(document) if caller.is_of(&tenant, &document.project) => {
+                Ok(WebhookView::new(&tenant, document))
+            }
+            Some(_) | None => Err(unknown(&name)),
         },
     );
     Ok(Json(view.await?))
@@ -362,8 +387,8 @@ async fn delete_webhook(
     Path(name): Path<String>,
     Params(query): Params<WebhookQuery>,
 ) -> Result<StatusCode, ApiProblem> {
-    let tenant = caller.one_tenant(query.tenant)?;
-    app.ask(move |store| Webhooks { store }.delete(&tenant, &name))
+    let (tenant, project) = (caller.one_tenant(query.tenant)?, caller.project);
+    app.ask(move |store| Webhooks { store }.delete(&tenant, project.as_deref(), &name))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -6,8 +6,9 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
-use stepwell_engine::port::Catalog;
+use stepwell_engine::port::{Catalog, NoChild};
 use stepwell_engine::store::Store;
+use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
 
 use super::{Permits, Registry, compile, compile_for};
@@ -121,40 +122,54 @@ impl Catalog for RegistryCatalog {
         self.files.find(from, path)
     }
 
-    fn find_for(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
-        let registered = registered(&*self.store, &self.plans, tenant, from, path);
-        registered.or_else(|| self.files.find_for(tenant, from, path))
+    fn find_for(
+        &self,
+        run: &RunContext,
+        from: &Plan,
+        path: &str,
+    ) -> Result<Option<Arc<Plan>>, NoChild> {
+        let whose = (run.tenant_id.as_str(), Some(run.project_id.as_str()));
+        match registered(&*self.store, &self.plans, whose, from, path) {
+            Ok(Some(plan)) => Ok(Some(plan)),
+            Ok(None) => self.files.find_for(run, from, path),
+            Err(problem) if problem.status >= 500 => Err(NoChild::Later(problem.detail)),
+            Err(problem) => Err(NoChild::Refused {
+                code: problem.code,
+                why: problem.detail,
+            }),
+        }
     }
 }
 
-/// A registered definition by its name, or by the path of its file as seen from the file of the parent.
+/// A registered definition of a tenant and a project by its name, or by the path of its file as seen from the file of the
+/// parent.
 pub(crate) fn registered(
     store: &dyn Store,
     plans: &PlanCache,
-    tenant: &str,
+    (tenant, project): (&str, Option<&str>),
     from: &Plan,
     path: &str,
-) -> Option<Arc<Plan>> {
-    let registry = Registry::new(store);
-    let plan = |name: &str| {
-        let plan = registry.plan_of_new_run(plans, tenant, name, None);
-        plan.inspect_err(|problem| {
-            if problem.status != 404 {
-                tracing::warn!(tenant, name, why = %problem.detail, "a child definition cannot be used");
-            }
-        })
-        .ok()
+) -> Result<Option<Arc<Plan>>, ApiProblem> {
+    let registry = Registry::of_project(store, project);
+    let plan = |name: &str| match registry.plan_of_new_run(plans, tenant, name, None) {
+        Ok(plan) => Ok(Some(plan)),
+        Err(problem) if problem.status == 404 => Ok(None),
+        Err(problem) => Err(problem),
     };
-    if let Some(plan) = plan(path) {
-        return Some(plan);
+    if let Some(plan) = plan(path)? {
+        return Ok(Some(plan));
     }
-    let file = beside(&from.net().source.uri, path)?;
-    ENDINGS.iter().find_map(|ending| {
-        let name = registry
-            .of_file(tenant, &format!("{file}{ending}"))
-            .ok()??;
-        plan(&name)
-    })
+    let Some(file) = beside(&from.net().source.uri, path) else {
+        return Ok(None);
+    };
+    for ending in ENDINGS {
+        if let Some(name) = registry.of_file(tenant, &format!("{file}{ending}"))?
+            && let Some(plan) = plan(&name)?
+        {
+            return Ok(Some(plan));
+        }
+    }
+    Ok(None)
 }
 
 /// The path of a file as seen from the file of the parent; none if it leaves the folder of all files.

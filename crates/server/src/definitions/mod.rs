@@ -14,11 +14,13 @@ use serde::{Deserialize, Serialize};
 use stepwell_dialects::document::trigger;
 use stepwell_engine::store::{DocumentFilter, NewDocument, Store, StoredDocument};
 use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::Code;
 use stepwell_kernel::time::Time;
 use stepwell_worker::ToolRules;
 
 pub(crate) use catalog::{PlanCache, RegistryCatalog, registered};
 pub(crate) use diff::unified;
+pub use text::FoundProblem;
 pub(crate) use text::{Checked, Permits, check_file, compile, compile_for, serves, with_findings};
 
 use crate::codes;
@@ -57,6 +59,46 @@ pub(crate) struct Head {
     /// Whether the current revision has a trigger of its own.
     #[serde(default)]
     pub(crate) has_trigger: bool,
+    /// The project that the definition belongs to; absent: all projects of the tenant share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) project: Option<String>,
+}
+
+impl Head {
+    /// Whether runs and callers of a project may use the definition; without a project everyone of the tenant.
+    fn is_for(&self, project: Option<&str>) -> bool {
+        let own = self.project.as_deref();
+        project.is_none() || own.is_none() || own == project
+    }
+
+    /// Whether someone who is bound to a project, or to none, may change the definition.
+    fn may_be_changed(&self, project: Option<&str>) -> Result<(), ApiProblem> {
+        match (self.project.as_deref(), project) {
+            (_, None) => Ok(()),
+            (Some(own), Some(project)) if own == project => Ok(()),
+            (None, Some(project)) => Err(ApiProblem::new(
+                StatusCode::FORBIDDEN,
+                Code::AuthzTenantForbidden.name(),
+                format!(
+                    "all projects of the tenant share the definition {}, and you act for the project {project:?} only: give \
+                     the definition another name, or use a token without a project",
+                    self.name
+                ),
+            )),
+            (Some(_), Some(_)) => Err(name_taken("definition", &self.name)),
+        }
+    }
+}
+
+/// A name that is in use in another project, of which nothing else is told.
+pub(crate) fn name_taken(what: &str, name: &str) -> ApiProblem {
+    ApiProblem::new(
+        StatusCode::CONFLICT,
+        codes::NAME_TAKEN,
+        format!(
+            "another project of the tenant has a {what} with the name {name}: choose another name"
+        ),
+    )
 }
 
 /// Who has deprecated a revision, and why.
@@ -89,7 +131,8 @@ pub(crate) struct Revision {
 #[derive(Clone, Debug)]
 pub(crate) struct NewDefinition {
     pub(crate) tenant: String,
-    /// The only project of whoever registers it; absent: the definition is for all projects.
+    /// The only project of whoever registers it, which the definition belongs to; absent: the definition is for all
+    /// projects, or stays of the project that it is of.
     pub(crate) project: Option<String>,
     pub(crate) file: Option<String>,
     pub(crate) text: String,
@@ -109,11 +152,21 @@ pub(crate) struct Registered {
 #[derive(Clone, Copy)]
 pub(crate) struct Registry<'a> {
     pub(crate) store: &'a dyn Store,
+    /// Whose definitions there are, beside those of all projects; none: those of every project.
+    project: Option<&'a str>,
 }
 
 impl<'a> Registry<'a> {
     pub(crate) fn new(store: &'a dyn Store) -> Registry<'a> {
-        Registry { store }
+        Registry {
+            store,
+            project: None,
+        }
+    }
+
+    /// The definitions that there are for runs and callers of a project.
+    pub(crate) fn of_project(store: &'a dyn Store, project: Option<&'a str>) -> Registry<'a> {
+        Registry { store, project }
     }
 
     /// Registers a text: it is the current revision of its name then. A content that is known stays the revision that it is.
@@ -146,28 +199,41 @@ impl<'a> Registry<'a> {
             at: now.to_rfc3339(),
         };
         let has_trigger = trigger(&plan).is_some();
+        // Whether this request has written the content, whoever makes it known.
+        let mut has_written = false;
         for _ in 0..TRIES {
             let known = self.stored_head(&new.tenant, &revision.name)?;
             let (mut head, version) = match known {
-                Some((head, version)) => (head, Some(version)),
-                None => (Head::default(), None),
+                Some((head, version)) => {
+                    head.may_be_changed(new.project.as_deref())?;
+                    (head, Some(version))
+                }
+                None => {
+                    let project = new.project.clone();
+                    let head = Head {
+                        project,
+                        ..Head::default()
+                    };
+                    (head, None)
+                }
             };
             let known = head.contents.get(&revision.sha256).copied();
-            let created = known.is_none();
+            let created = known.is_none() || has_written;
             let number = match known {
                 Some(number) if head.current == number => {
                     let revision = self.revision(&new.tenant, &revision.name, number)?;
-                    self.put_file(&new, &revision, now)?;
+                    self.put_file(&new, &head, now)?;
                     return Ok(Registered {
                         head,
                         revision,
-                        created: false,
+                        created,
                     });
                 }
                 Some(number) => number,
                 None => {
                     revision.revision = head.latest + 1;
-                    let there = self.put_revision(&new.tenant, &revision, now)?;
+                    let (there, is_new) = self.put_revision(&new.tenant, &revision, now)?;
+                    has_written |= is_new;
                     // Whoever has written this number first has it; their text is made known first.
                     head.contents.insert(there.sha256.clone(), there.revision);
                     head.latest = there.revision;
@@ -190,7 +256,7 @@ impl<'a> Registry<'a> {
             (head.current, head.has_trigger) = (number, has_trigger);
             if self.put_head(&new.tenant, &head, version, now)? {
                 let revision = self.revision(&new.tenant, &revision.name, number)?;
-                self.put_file(&new, &revision, now)?;
+                self.put_file(&new, &head, now)?;
                 return Ok(Registered {
                     head,
                     revision,
@@ -204,9 +270,15 @@ impl<'a> Registry<'a> {
     /// What is known of a name.
     pub(crate) fn head(&self, tenant: &str, name: &str) -> Result<Head, ApiProblem> {
         match self.stored_head(tenant, name)? {
-            Some((head, _)) => Ok(head),
-            None => Err(unknown(name)),
+            Some((head, _)) if head.is_for(self.project) => Ok(head),
+            Some(_) | None => Err(unknown(name)),
         }
+    }
+
+    /// The project that a definition belongs to; none if all projects share it or there is no such definition.
+    pub(crate) fn project(&self, tenant: &str, name: &str) -> Result<Option<String>, ApiProblem> {
+        let head = self.stored_head(tenant, name)?;
+        Ok(head.and_then(|it| it.0.project))
     }
 
     fn stored_head(&self, tenant: &str, name: &str) -> Result<Option<(Head, u64)>, ApiProblem> {
@@ -221,18 +293,18 @@ impl<'a> Registry<'a> {
         after: Option<(String, String)>,
         limit: usize,
     ) -> Result<Vec<(String, Head)>, ApiProblem> {
-        let filter = DocumentFilter {
+        let mut filter = DocumentFilter {
             kind: HEAD.to_owned(),
             tenant,
             after,
             limit,
             ..DocumentFilter::default()
         };
-        let found = self.store.documents(&filter)?;
-        found
-            .iter()
-            .map(|it| Ok((it.tenant.clone(), read(it)?)))
-            .collect()
+        documents_that(self.store, &mut filter, |it| {
+            let head: Head = read(it)?;
+            let is_for = head.is_for(self.project);
+            Ok(is_for.then(|| (it.tenant.clone(), head)))
+        })
     }
 
     /// One revision of a name.
@@ -301,8 +373,15 @@ impl<'a> Registry<'a> {
 
     /// The definition that a file has, if one of this file was registered.
     pub(crate) fn of_file(&self, tenant: &str, file: &str) -> Result<Option<String>, ApiProblem> {
-        let found = self.store.document(FILE, tenant, file)?;
-        found.map(|it| read(&it)).transpose()
+        let of = |project: Option<&str>| {
+            let key = file_key(project, file);
+            let found = self.store.document(FILE, tenant, &key)?;
+            found.map(|it| read(&it)).transpose()
+        };
+        match self.project.map(|it| of(Some(it))).transpose()?.flatten() {
+            Some(name) => Ok(Some(name)),
+            None => of(None),
+        }
     }
 
     /// Deprecates a revision, or takes that back.
@@ -313,9 +392,11 @@ impl<'a> Registry<'a> {
         now: Time,
     ) -> Result<Head, ApiProblem> {
         for _ in 0..TRIES {
-            let Some((mut head, version)) = self.stored_head(tenant, name)? else {
+            let known = self.stored_head(tenant, name)?;
+            let Some((mut head, version)) = known.filter(|it| it.0.is_for(self.project)) else {
                 return Err(unknown(name));
             };
+            head.may_be_changed(self.project)?;
             if number == 0 || number > head.latest {
                 return Err(unknown_revision(name, number));
             }
@@ -334,18 +415,21 @@ impl<'a> Registry<'a> {
         Err(contended())
     }
 
-    /// Writes a revision; the one that has its number, if another server was faster.
+    /// Writes a revision; the one that has its number, if another server was faster. Says whether it was written.
     fn put_revision(
         &self,
         tenant: &str,
         revision: &Revision,
         now: Time,
-    ) -> Result<Revision, ApiProblem> {
+    ) -> Result<(Revision, bool), ApiProblem> {
         let key = revision_key(&revision.name, revision.revision);
         let document = document(REVISION, tenant, &key, revision)?;
         match self.store.put_document(&document, None, now)? {
-            Some(_) => Ok(revision.clone()),
-            None => self.revision(tenant, &revision.name, revision.revision),
+            Some(_) => Ok((revision.clone(), true)),
+            None => {
+                let there = self.revision(tenant, &revision.name, revision.revision)?;
+                Ok((there, false))
+            }
         }
     }
 
@@ -361,20 +445,47 @@ impl<'a> Registry<'a> {
     }
 
     /// Notes which definition a file has. The last who says so is right.
-    fn put_file(
-        &self,
-        new: &NewDefinition,
-        revision: &Revision,
-        now: Time,
-    ) -> Result<(), ApiProblem> {
+    fn put_file(&self, new: &NewDefinition, head: &Head, now: Time) -> Result<(), ApiProblem> {
         let Some(file) = &new.file else { return Ok(()) };
-        let document = document(FILE, &new.tenant, file, &revision.name)?;
-        let known = self.store.document(FILE, &new.tenant, file)?;
+        let key = file_key(head.project.as_deref(), file);
+        let document = document(FILE, &new.tenant, &key, &head.name)?;
+        let known = self.store.document(FILE, &new.tenant, &key)?;
         if known.as_ref().is_none_or(|it| it.body != document.body) {
             self.store
                 .put_document(&document, known.map(|it| it.version), now)?;
         }
         Ok(())
+    }
+}
+
+/// The key of a file: projects have files of their own.
+fn file_key(project: Option<&str>, file: &str) -> String {
+    match project {
+        None => file.to_owned(),
+        Some(project) => format!("\u{1f}{}:{project}{file}", project.len()),
+    }
+}
+
+/// Documents that `kept` makes something of, as many as the filter asks for if there are so many.
+pub(crate) fn documents_that<T>(
+    store: &dyn Store,
+    filter: &mut DocumentFilter,
+    kept: impl Fn(&StoredDocument) -> Result<Option<T>, ApiProblem>,
+) -> Result<Vec<T>, ApiProblem> {
+    let mut all = Vec::new();
+    loop {
+        let page = store.documents(filter)?;
+        for document in &page {
+            if all.len() < filter.limit {
+                all.extend(kept(document)?);
+            }
+        }
+        match page.last() {
+            Some(last) if page.len() == filter.limit && all.len() < filter.limit => {
+                filter.after = Some((last.tenant.clone(), last.key.clone()));
+            }
+            Some(_) | None => return Ok(all),
+        }
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::LazyLock;
 
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde::Serialize;
 use stepwell_dialects::children;
 use stepwell_dialects::plan::check_engine;
 use stepwell_dialects::tools::used;
 use stepwell_dialects::{Loaded, Problem as Finding, Severity, Source, advice, load};
 use stepwell_kernel::plan::Plan;
 use stepwell_worker::ToolRules;
+use utoipa::ToSchema;
 
 use crate::codes;
 use crate::problem::ApiProblem;
@@ -40,7 +41,7 @@ pub(crate) struct Checked {
     pub(crate) loaded: Loaded,
     pub(crate) sha256: Option<String>,
     /// Everything that is wrong, and advice, with places.
-    pub(crate) problems: Vec<Value>,
+    pub(crate) problems: Vec<FoundProblem>,
     pub(crate) errors: usize,
 }
 
@@ -206,17 +207,36 @@ pub(crate) fn with_findings(findings: &[Finding], source: Option<&Source>) -> Ap
     .with_problems(findings)
 }
 
-pub(crate) fn finding(finding: &Finding, source: Option<&Source>) -> Value {
+/// What is wrong at a place of a definition, or advice about it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct FoundProblem {
+    pub(crate) code: String,
+    /// `error` or `warning`.
+    pub(crate) severity: String,
+    pub(crate) message: String,
+    /// The line, from 1; null if the problem has no place.
+    #[schema(required)]
+    pub(crate) line: Option<usize>,
+    /// The column, from 1; null if the problem has no place.
+    #[schema(required)]
+    pub(crate) column: Option<usize>,
+    /// What to do about it.
+    #[schema(required)]
+    pub(crate) help: Option<String>,
+}
+
+pub(crate) fn finding(finding: &Finding, source: Option<&Source>) -> FoundProblem {
     let at = source.map(|source| source.line_col(finding.span.start));
-    json!({
-        "code": finding.code,
-        "severity": match finding.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        },
-        "message": finding.message,
-        "line": at.map(|it| it.0),
-        "column": at.map(|it| it.1),
-        "help": finding.help,
-    })
+    let severity = match finding.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    FoundProblem {
+        code: finding.code.to_owned(),
+        severity: severity.to_owned(),
+        message: finding.message.clone(),
+        line: at.map(|it| it.0),
+        column: at.map(|it| it.1),
+        help: finding.help.clone(),
+    }
 }

@@ -17,7 +17,7 @@ pub(crate) use decide::upcoming;
 pub(crate) use runner::{Runner, Waker};
 
 use crate::codes;
-use crate::definitions::contended;
+use crate::definitions::{contended, documents_that};
 use crate::problem::ApiProblem;
 
 /// The kind of the documents.
@@ -181,23 +181,25 @@ impl Schedules<'_> {
         found.map(|it| Ok((read(&it)?, it.version))).transpose()
     }
 
-    /// The schedules of a tenant, or of all tenants, with their tenants and versions.
+    /// The schedules of a tenant, or of all tenants, of one project or of all, with their tenants and versions.
     pub(crate) fn list(
         &self,
-        tenant: Option<String>,
+        (tenant, project): (Option<String>, Option<&str>),
         after: Option<(String, String)>,
         limit: usize,
     ) -> Result<Vec<(String, ScheduleDocument, u64)>, ApiProblem> {
-        let filter = DocumentFilter {
+        let mut filter = DocumentFilter {
             kind: KIND.to_owned(),
             tenant,
             after,
             limit,
             ..DocumentFilter::default()
         };
-        let found = self.store.documents(&filter)?;
-        let read = |it: &StoredDocument| Ok((it.tenant.clone(), read(it)?, it.version));
-        found.iter().map(read).collect()
+        documents_that(self.store, &mut filter, |it| {
+            let schedule = read(it)?;
+            let is_of = project.is_none_or(|project| project == schedule.project);
+            Ok(is_of.then(|| (it.tenant.clone(), schedule, it.version)))
+        })
     }
 
     /// Writes a schedule if it has the expected version. Returns the new version, if it had.
@@ -236,9 +238,17 @@ impl Schedules<'_> {
         Err(contended())
     }
 
-    pub(crate) fn delete(&self, tenant: &str, name: &str) -> Result<(), ApiProblem> {
+    /// Deletes a schedule, of one project or of any.
+    pub(crate) fn delete(
+        &self,
+        tenant: &str,
+        project: Option<&str>,
+        name: &str,
+    ) -> Result<(), ApiProblem> {
+        let is_of = |it: &ScheduleDocument| project.is_none_or(|project| project == it.project);
         for _ in 0..TRIES {
-            let Some((_, version)) = self.find(tenant, name)? else {
+            let found = self.find(tenant, name)?.filter(|it| is_of(&it.0));
+            let Some((_, version)) = found else {
                 return Err(unknown(name));
             };
             if self.store.delete_document(KIND, tenant, name, version)? {

@@ -13,16 +13,16 @@ use stepwell_dialects::document;
 use stepwell_dialects::trigger::Trigger;
 use stepwell_engine::Error;
 use stepwell_kernel::event::RunContext;
-use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use super::decide::decide;
 use super::{CatchUp, OF_DEFINITION, Overlap, ScheduleDocument, Schedules, StartedDue};
 use crate::access::LOCAL;
 use crate::app::App;
+use crate::codes;
 use crate::definitions::Registry;
 use crate::problem::ApiProblem;
-use crate::triggers::{EventWatches, params_with, start_once};
+use crate::triggers::{EventWatches, Triggered, params_with, start_once};
 
 /// How long the thread sleeps at most before it looks for due times and events.
 const NAP: Duration = Duration::from_millis(250);
@@ -145,7 +145,7 @@ impl Runner {
         let mut all = HashMap::new();
         let mut after = None;
         loop {
-            let page = schedules.list(None, after, PAGE)?;
+            let page = schedules.list((None, None), after, PAGE)?;
             let is_last = page.len() < PAGE;
             after = page.last().map(|it| (it.0.clone(), it.1.name.clone()));
             for (tenant, document, version) in page {
@@ -162,7 +162,7 @@ impl Runner {
     }
 
     /// The definitions whose current revision has a trigger.
-    fn plans_with_triggers(&self) -> Result<Vec<(String, String, Arc<Plan>)>, ApiProblem> {
+    fn plans_with_triggers(&self) -> Result<Vec<Triggered>, ApiProblem> {
         let registry = Registry::new(&*self.app.store);
         let mut plans = Vec::new();
         let mut after = None;
@@ -179,7 +179,12 @@ impl Runner {
                     .plans
                     .plan(&registry, &tenant, &head.name, head.current);
                 match plan {
-                    Ok(plan) => plans.push((tenant, head.name, plan)),
+                    Ok(plan) => plans.push(Triggered {
+                        tenant,
+                        project: head.project.unwrap_or_else(|| LOCAL.to_owned()),
+                        name: head.name,
+                        plan,
+                    }),
                     // Not read is not gone.
                     Err(problem) if problem.status >= 500 => return Err(problem),
                     Err(problem) => {
@@ -195,22 +200,18 @@ impl Runner {
     }
 
     /// Makes, changes and deletes the schedules that follow from triggers of definitions.
-    fn follow_definitions(
-        &self,
-        plans: &[(String, String, Arc<Plan>)],
-        now: Time,
-    ) -> Result<(), ApiProblem> {
+    fn follow_definitions(&self, plans: &[Triggered], now: Time) -> Result<(), ApiProblem> {
         let schedules = Schedules {
             store: &*self.app.store,
         };
         let mut wanted = HashMap::new();
-        for (tenant, name, plan) in plans {
-            if let Some(Trigger::Schedule(schedule)) = document::trigger(plan) {
-                let key = (tenant.clone(), format!("{OF_DEFINITION}{name}"));
-                wanted.insert(key, (name, schedule));
+        for definition in plans {
+            if let Some(Trigger::Schedule(schedule)) = document::trigger(&definition.plan) {
+                let key = format!("{OF_DEFINITION}{}", definition.name);
+                wanted.insert((definition.tenant.clone(), key), (definition, schedule));
             }
         }
-        for ((tenant, key), (name, schedule)) in &wanted {
+        for ((tenant, key), (definition, schedule)) in &wanted {
             let (cron, zone) = (schedule.text(), schedule.zone_name());
             match schedules.find(tenant, key)? {
                 Some((mut known, version)) => {
@@ -225,7 +226,7 @@ impl Runner {
                     }
                 }
                 None => {
-                    let new = of_trigger(key, name, cron, zone, now);
+                    let new = of_trigger(key, definition, cron, zone, now);
                     schedules.put(tenant, &new, None, now)?;
                 }
             }
@@ -233,7 +234,7 @@ impl Runner {
         for (tenant, key) in self.known.keys() {
             let is_own = key.starts_with(OF_DEFINITION);
             if is_own && !wanted.contains_key(&(tenant.clone(), key.clone())) {
-                match schedules.delete(tenant, key) {
+                match schedules.delete(tenant, None, key) {
                     // Another server may have deleted it.
                     Err(problem) if problem.status != 404 => return Err(problem),
                     Ok(()) | Err(_) => {}
@@ -293,7 +294,11 @@ impl Runner {
                 None => return Ok(schedules.find(tenant, name)?.map(|it| known(&it.0, it.1))),
             }
         }
-        let mut changed = false;
+        let had_failed = document
+            .started
+            .last()
+            .is_some_and(|it| it.problem.is_some());
+        let (mut changed, mut failed) = (false, Vec::new());
         while let Some(due) = document.pending.first().copied().map(Time) {
             if document.overlap != Overlap::Allow && self.is_last_open(&document)? {
                 break;
@@ -302,13 +307,27 @@ impl Runner {
                 break;
             };
             document.pending.remove(0);
+            if let Some(problem) = &started.problem {
+                failed.push(format!(
+                    "schedule {name} of tenant {tenant} started no run for {}: {problem}",
+                    started.due_at
+                ));
+            }
             document.note_started(started);
             changed = true;
         }
         if changed {
+            document.missed_total += failed.len() as u64;
             // If another server was faster, it has started the same runs.
             match schedules.put(tenant, &document, Some(version), now)? {
-                Some(new) => version = new,
+                Some(new) => {
+                    version = new;
+                    app.metrics.missed(failed.len() as u64);
+                    // The first of a series: a schedule of every second must not fill the list.
+                    if let Some(message) = failed.into_iter().next().filter(|_| !had_failed) {
+                        app.alert(codes::SCHEDULE_FAILED, message);
+                    }
+                }
                 None => return Ok(schedules.find(tenant, name)?.map(|it| known(&it.0, it.1))),
             }
         }
@@ -347,7 +366,7 @@ impl Runner {
             run_id: None,
             problem: Some(format!("{}: {}", problem.code, problem.detail)),
         };
-        let registry = Registry::new(&*self.app.store);
+        let registry = Registry::of_project(&*self.app.store, Some(&document.project));
         let (name, revision) = (&document.definition, document.revision);
         let plan = match registry.plan_of_new_run(&self.app.plans, tenant, name, revision) {
             Ok(plan) => plan,
@@ -394,7 +413,14 @@ fn known(document: &ScheduleDocument, version: u64) -> Known {
 }
 
 /// The schedule of a definition's own trigger.
-fn of_trigger(key: &str, name: &str, cron: &str, zone: &str, now: Time) -> ScheduleDocument {
+fn of_trigger(
+    key: &str,
+    definition: &Triggered,
+    cron: &str,
+    zone: &str,
+    now: Time,
+) -> ScheduleDocument {
+    let name = &definition.name;
     ScheduleDocument {
         name: key.to_owned(),
         definition: name.to_owned(),
@@ -402,7 +428,7 @@ fn of_trigger(key: &str, name: &str, cron: &str, zone: &str, now: Time) -> Sched
         cron: cron.to_owned(),
         timezone: Some(zone.to_owned()),
         params: json!({}),
-        project: LOCAL.to_owned(),
+        project: definition.project.clone(),
         environment: LOCAL.to_owned(),
         priority: 0,
         catch_up: CatchUp::All,

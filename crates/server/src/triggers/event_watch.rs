@@ -15,12 +15,22 @@ use stepwell_kernel::time::Time;
 use super::{Cause, Causes, PutOff, Tried, needs_slot, params_with, start_once};
 use crate::access::LOCAL;
 use crate::app::App;
+use crate::codes;
 
 /// How old an event may be when a server begins to look for it, as for `stepwell run --idle`.
 const LOOK_BACK_MS: u64 = 86_400_000;
 
+/// A definition with a trigger, and whose runs the trigger starts.
+pub(crate) struct Triggered {
+    pub(crate) tenant: String,
+    pub(crate) project: String,
+    pub(crate) name: String,
+    pub(crate) plan: Arc<Plan>,
+}
+
 /// The triggers of one definition that is waited for.
 struct Watch {
+    project: String,
     plan: Arc<Plan>,
     causes: Causes,
     put_off: PutOff,
@@ -32,10 +42,11 @@ pub(crate) struct EventWatches(HashMap<(String, String), Watch>);
 
 impl EventWatches {
     /// Waits for the event triggers of these definitions, and for no others.
-    pub(crate) fn set(&mut self, plans: Vec<(String, String, Arc<Plan>)>, now: Time) {
+    pub(crate) fn set(&mut self, plans: Vec<Triggered>, now: Time) {
         let mut before = std::mem::take(&mut self.0);
-        for (tenant, name, plan) in plans {
-            let key = (tenant, name);
+        for definition in plans {
+            let (project, plan) = (definition.project, definition.plan);
+            let key = (definition.tenant, definition.name);
             let known = before.remove(&key);
             if let Some(known) = known.filter(|it| it.plan.hash() == plan.hash()) {
                 self.0.insert(key, known);
@@ -45,6 +56,7 @@ impl EventWatches {
                 continue;
             };
             let watch = Watch {
+                project,
                 plan,
                 causes: Causes::new(trigger, &key.0, LOOK_BACK_MS, now),
                 put_off: PutOff::default(),
@@ -77,9 +89,13 @@ impl EventWatches {
 
 impl Watch {
     fn look(&mut self, app: &App, tenant: &str, name: &str, now: Time) -> Result<(), Error> {
-        let mut note = |text: &str| tracing::warn!(tenant, name, "{text}");
+        let failed = |text: &str| {
+            let message = format!("the trigger of {name}, tenant {tenant}: {text}");
+            app.alert(codes::TRIGGER_FAILED, message);
+        };
+        let mut note = |text: &str| failed(text);
         let new = self.causes.due(&*app.store, now, &mut note)?;
-        let plan = &self.plan;
+        let (project, plan) = (&self.project, &self.plan);
         let params = |cause: &Cause| params_with(&json!({}), &cause.params);
         let needs =
             |slots: &str, cause: &Cause| needs_slot(&app.limits, plan, slots, &params(cause));
@@ -87,7 +103,7 @@ impl Watch {
             .try_all(new, now, &needs, &mut |cause, has_waited| {
                 let context = RunContext {
                     tenant_id: tenant.to_owned(),
-                    project_id: LOCAL.to_owned(),
+                    project_id: project.clone(),
                     environment_id: LOCAL.to_owned(),
                     triggered_by: Some(format!("trigger of {name}")),
                     trigger_source: Some("api".to_owned()),
@@ -113,7 +129,7 @@ impl Watch {
                     Err(
                         error @ (Error::Rejected(_) | Error::Refused { .. } | Error::Schema { .. }),
                     ) => {
-                        tracing::warn!(tenant, name, %error, "{}: no run was started", cause.what);
+                        failed(&format!("{}: no run was started: {error}", cause.what));
                         Tried::NotStarted
                     }
                     // The store or the engine cannot do it now: the event is tried again.

@@ -6,6 +6,6 @@ mod put_off;
 mod start_once;
 
 pub use causes::{Cause, Causes, id_of, source_word};
-pub(crate) use event_watch::EventWatches;
+pub(crate) use event_watch::{EventWatches, Triggered};
 pub use put_off::{PutOff, Tried, needs_slot, params_with};
 pub(crate) use start_once::start_once;

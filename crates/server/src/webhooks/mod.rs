@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 pub(crate) use signature::{Refusal, Signature, Verified, verify};
 
 use crate::codes;
-use crate::definitions::contended;
+use crate::definitions::{contended, documents_that, name_taken};
 use crate::problem::ApiProblem;
 
 /// The kind of the documents.
@@ -111,31 +111,31 @@ impl Webhooks<'_> {
         found.map(|it| read(&it)).transpose()
     }
 
-    /// The webhooks of a tenant, or of all tenants, with their tenants.
+    /// The webhooks of a tenant, or of all tenants, of one project or of all, with their tenants.
     pub(crate) fn list(
         &self,
-        tenant: Option<String>,
+        (tenant, project): (Option<String>, Option<&str>),
         after: Option<(String, String)>,
         limit: usize,
     ) -> Result<Vec<(String, WebhookDocument)>, ApiProblem> {
-        let filter = DocumentFilter {
+        let mut filter = DocumentFilter {
             kind: KIND.to_owned(),
             tenant,
             after,
             limit,
             ..DocumentFilter::default()
         };
-        let found = self.store.documents(&filter)?;
-        found
-            .iter()
-            .map(|it| Ok((it.tenant.clone(), read(it)?)))
-            .collect()
+        documents_that(self.store, &mut filter, |it| {
+            let webhook = read(it)?;
+            let is_of = project.is_none_or(|project| project == webhook.project);
+            Ok(is_of.then(|| (it.tenant.clone(), webhook)))
+        })
     }
 
-    /// Writes a webhook. Says whether it is new.
+    /// Writes a webhook, of one project or of any. Says whether it is new.
     pub(crate) fn put(
         &self,
-        tenant: &str,
+        (tenant, project): (&str, Option<&str>),
         webhook: &WebhookDocument,
         now: Time,
     ) -> Result<bool, ApiProblem> {
@@ -146,10 +146,14 @@ impl Webhooks<'_> {
             body: serde_json::to_string(webhook).map_err(|error| ApiProblem::internal(&error))?,
         };
         for _ in 0..TRIES {
-            let version = self
-                .store
-                .document(KIND, tenant, &webhook.name)?
-                .map(|it| it.version);
+            let known = self.store.document(KIND, tenant, &webhook.name)?;
+            let of = known.as_ref().map(read).transpose()?;
+            if let (Some(of), Some(project)) = (of, project)
+                && of.project != project
+            {
+                return Err(name_taken("webhook", &webhook.name));
+            }
+            let version = known.map(|it| it.version);
             if self.store.put_document(&document, version, now)?.is_some() {
                 return Ok(version.is_none());
             }
@@ -157,11 +161,21 @@ impl Webhooks<'_> {
         Err(contended())
     }
 
-    pub(crate) fn delete(&self, tenant: &str, name: &str) -> Result<(), ApiProblem> {
+    /// Deletes a webhook, of one project or of any.
+    pub(crate) fn delete(
+        &self,
+        tenant: &str,
+        project: Option<&str>,
+        name: &str,
+    ) -> Result<(), ApiProblem> {
         for _ in 0..TRIES {
             let Some(found) = self.store.document(KIND, tenant, name)? else {
                 return Err(unknown(name));
             };
+            let of = read(&found)?.project;
+            if project.is_some_and(|project| project != of) {
+                return Err(unknown(name));
+            }
             if self
                 .store
                 .delete_document(KIND, tenant, name, found.version)?

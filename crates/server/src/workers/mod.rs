@@ -64,13 +64,13 @@ impl Workers {
 
     /// The claim that a token stands for. A token of another tenant is as good as none.
     pub(crate) fn claim(&self, caller: &Caller, token: &str) -> Result<RemoteClaim, ApiProblem> {
-        self.tokens
-            .open(caller.tenant.as_deref(), token)
-            .ok_or_else(|| {
-                ApiProblem::not_found(
-                    codes::TASK_TOKEN_UNKNOWN,
-                    "this server has given no task with this token",
-                )
-            })
+        let claim = self.tokens.open(caller.tenant.as_deref(), token);
+        // Whoever is bound to a project was never given a task.
+        claim.filter(|_| caller.project.is_none()).ok_or_else(|| {
+            ApiProblem::not_found(
+                codes::TASK_TOKEN_UNKNOWN,
+                "this server has given no task with this token",
+            )
+        })
     }
 }

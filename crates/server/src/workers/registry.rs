@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stepwell_engine::remote::RemoteClaim;
 use stepwell_engine::store::RunNo;
+use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 use stepwell_worker::logs::LogWriter;
 
 /// Workers and tasks that are remembered; with more, the older ones are forgotten.
 const MAX_KEPT: usize = 20_000;
+/// Artifacts of one task that are remembered.
+const MAX_ARTIFACTS: usize = 100;
 /// A worker that has not asked for this long is no longer listed, in milliseconds.
 const FORGOTTEN_MS: u64 = 10 * 60 * 1000;
 /// A worker that has no request open is taken to be there for this long after its last one, in milliseconds: it works on
@@ -60,6 +63,8 @@ pub(crate) struct GivenTask {
     /// The worker was told that the run no longer wants it.
     told: bool,
     log: Option<Arc<LogWriter>>,
+    /// What the worker has put: it is not read again to see whether a result says the truth about it.
+    kept: Vec<ArtifactRef>,
 }
 
 /// Names a task: the run and the name of the target.
@@ -152,6 +157,7 @@ impl Registry {
             plan: Arc::clone(plan),
             told: false,
             log: None,
+            kept: Vec::new(),
         };
         state.given.insert((claim.run, claim.name.clone()), task);
     }
@@ -161,6 +167,35 @@ impl Registry {
         let state = self.state();
         let given = state.given.get(&(claim.run, claim.name.clone()));
         given.map(|it| Arc::clone(&it.plan))
+    }
+
+    /// Whether another execution of the task was given since: then this one is over, whoever has the lease now.
+    pub(crate) fn is_replaced(&self, claim: &RemoteClaim) -> bool {
+        let state = self.state();
+        let given = state.given.get(&(claim.run, claim.name.clone()));
+        given.is_some_and(|it| it.claim.execution != claim.execution)
+    }
+
+    /// A worker has put an artifact of a task.
+    pub(crate) fn kept(&self, claim: &RemoteClaim, reference: &ArtifactRef) {
+        let mut state = self.state();
+        if let Some(given) = state.given.get_mut(&(claim.run, claim.name.clone()))
+            && given.claim.execution == claim.execution
+            && given.kept.len() < MAX_ARTIFACTS
+        {
+            given.kept.push(reference.clone());
+        }
+    }
+
+    /// Whether the worker of a task has put exactly this artifact.
+    pub(crate) fn has_kept(&self, claim: &RemoteClaim, reference: &ArtifactRef) -> bool {
+        let state = self.state();
+        let given = state.given.get(&(claim.run, claim.name.clone()));
+        let is_it = |it: &ArtifactRef| {
+            let of = |it: &ArtifactRef| (it.uri.clone(), it.sha256.clone(), it.size_bytes);
+            of(it) == of(reference)
+        };
+        given.is_some_and(|given| given.kept.iter().any(is_it))
     }
 
     /// The run of a task, if this server gave it.

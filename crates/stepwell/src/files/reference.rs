@@ -8,7 +8,7 @@ use stepwell_dialects::secret_literals::masked_address;
 use stepwell_dialects::source::MAX_SOURCE_BYTES;
 use stepwell_dialects::{Loaded, Problem, Source};
 use stepwell_kernel::keys::sha256_of_bytes;
-use stepwell_worker::fetch::{FetchError, fetch};
+use stepwell_worker::fetch::{FetchError, fetch, file_of};
 use stepwell_worker::hosts::HostRules;
 
 use super::definition::Definition;
@@ -58,6 +58,9 @@ impl FetchedDefinition {
         if let Err(problems) = reference.check(&settings.plans.allow) {
             return refused(problems);
         }
+        if let Err(problem) = stays_below(&reference.uri, &settings.plans.allow) {
+            return refused(vec![problem]);
+        }
         let bytes = match bytes_of(
             &reference.uri,
             &settings.security.http_rules(),
@@ -89,6 +92,32 @@ impl FetchedDefinition {
         FetchedDefinition {
             definition,
             changed: None,
+        }
+    }
+}
+
+/// Refuses a file that is below an allowed folder only by its name: links are followed before a path is judged. A
+/// file that is not there is told when it is read.
+fn stays_below(uri: &str, allow: &[String]) -> Result<(), Problem> {
+    let path_of = |uri: &str| std::fs::canonicalize(file_of(uri)?).ok();
+    let Some(real) = path_of(uri) else {
+        return Ok(());
+    };
+    // An allowed address need not be a folder: `file:///plans/a` allows what begins so.
+    let is_below = |allowed: &String| {
+        let folder = allowed.rfind('/').map_or("", |at| &allowed[..=at]);
+        path_of(folder).is_some_and(|folder| real.starts_with(folder))
+    };
+    match allow.iter().any(is_below) {
+        true => Ok(()),
+        false => {
+            let message = format!(
+                "{} is a link to a place that is not allowed",
+                masked_address(uri)
+            );
+            let mut problem = error("PLAN_URI_NOT_ALLOWED", message);
+            problem.help("refer to the file itself, below an address in `allow` of [plans]");
+            Err(problem)
         }
     }
 }

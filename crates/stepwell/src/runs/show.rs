@@ -61,7 +61,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit> {
     };
     let text = match args.output {
         OutputFormat::Json => {
-            let mut value = snapshot::shown(&*runs, &view, SystemClock.now(), &[])?;
+            let shown = snapshot::shown(&*runs, &view, SystemClock.now(), &[])?;
+            let mut value = serde_json::to_value(shown)?;
             if let Place::Server(server) = &place {
                 value["ext"]["waitsFor"] = server.waits_for(&args.run)?.into();
             }

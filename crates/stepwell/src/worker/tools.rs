@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_client::protocol::TaskLine;
@@ -17,7 +18,7 @@ use stepwell_kernel::plan::{Net, Plan};
 use stepwell_kernel::trace::TraceContext;
 use stepwell_worker::Crew;
 use stepwell_worker::logs::LogEntry;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Definitions that are kept; with more, they are fetched again.
@@ -26,6 +27,8 @@ const KEPT_PLANS: usize = 1_000;
 const KEPT_TOKENS: usize = 10_000;
 /// The most lines of one request.
 const MAX_LINES: usize = 5_000;
+/// How long a result waits for the lines before it.
+const LAST_LINES: Duration = Duration::from_secs(5);
 
 /// The tokens of the tasks that this worker was given: by run, step and execution.
 #[derive(Debug, Default)]
@@ -52,9 +55,31 @@ impl GivenTasks {
     }
 }
 
+/// Asks the forwarder to send what was written.
+#[derive(Clone, Debug)]
+pub(super) struct SentLines(mpsc::UnboundedSender<oneshot::Sender<()>>);
+
+impl SentLines {
+    /// With the receiver that the forwarder has.
+    pub(super) fn new() -> (SentLines, mpsc::UnboundedReceiver<oneshot::Sender<()>>) {
+        let (ask, asked) = mpsc::unbounded_channel();
+        (SentLines(ask), asked)
+    }
+
+    /// Waits until all lines that were written so far are sent: the server takes no lines of a task that is over. A server
+    /// that does not answer does not keep the result back for long.
+    async fn wait(&self) {
+        let (tell, told) = oneshot::channel();
+        if self.0.send(tell).is_ok() {
+            let _ = tokio::time::timeout(LAST_LINES, told).await;
+        }
+    }
+}
+
 /// Takes the lines of the tools to the server, in the order in which they were written.
 pub(super) async fn forward(
     mut lines: broadcast::Receiver<Arc<LogEntry>>,
+    mut asked: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
     connection: Connection,
     given: Arc<GivenTasks>,
 ) {
@@ -67,26 +92,62 @@ pub(super) async fn forward(
             text: entry.line.text.clone(),
         })
     };
+    let warn_lost = |lost: u64| {
+        tracing::warn!(
+            lost,
+            "lines of step logs were written faster than they can be sent"
+        );
+    };
     loop {
-        let mut batch = Vec::new();
-        match lines.recv().await {
-            Ok(entry) => batch.extend(line_of(&entry)),
-            Err(broadcast::error::RecvError::Lagged(lost)) => {
-                tracing::warn!(
-                    lost,
-                    "lines of step logs were written faster than they can be sent"
-                );
-            }
-            Err(broadcast::error::RecvError::Closed) => return,
-        }
-        while batch.len() < MAX_LINES {
-            match lines.try_recv() {
+        let (mut batch, mut waiting) = (Vec::new(), Vec::new());
+        tokio::select! {
+            line = lines.recv() => match line {
                 Ok(entry) => batch.extend(line_of(&entry)),
-                Err(_) => break,
-            }
+                Err(broadcast::error::RecvError::Lagged(lost)) => warn_lost(lost),
+                Err(broadcast::error::RecvError::Closed) => return,
+            },
+            Some(tell) = asked.recv() => waiting.push(tell),
         }
-        if let Err(error) = connection.log(&batch).await {
-            tracing::warn!(%error, lines = batch.len(), "lines of step logs are lost");
+        // A task asks after it has written: what is found after the last question is all that they wait for.
+        while let Ok(tell) = asked.try_recv() {
+            waiting.push(tell);
+        }
+        let mut more = true;
+        while more {
+            more = false;
+            while let Some(line) = next_line(&mut lines, &warn_lost) {
+                batch.extend(line_of(&line));
+                if batch.len() >= MAX_LINES {
+                    more = true;
+                    break;
+                }
+            }
+            if !batch.is_empty()
+                && let Err(error) = connection.log(&batch).await
+            {
+                tracing::warn!(%error, lines = batch.len(), "lines of step logs are lost");
+            }
+            batch.clear();
+        }
+        for tell in waiting {
+            // The task may have given up waiting.
+            let _ = tell.send(());
+        }
+    }
+}
+
+/// A line that was written already.
+fn next_line(
+    lines: &mut broadcast::Receiver<Arc<LogEntry>>,
+    warn_lost: &impl Fn(u64),
+) -> Option<Arc<LogEntry>> {
+    loop {
+        match lines.try_recv() {
+            Ok(entry) => return Some(entry),
+            Err(broadcast::error::TryRecvError::Lagged(lost)) => warn_lost(lost),
+            Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => {
+                return None;
+            }
         }
     }
 }
@@ -96,17 +157,24 @@ pub(super) struct Tools {
     connection: Connection,
     crew: Arc<Crew>,
     given: Arc<GivenTasks>,
+    lines: SentLines,
     plans: Arc<Mutex<HashMap<String, Arc<Plan>>>>,
     /// Numbers for the crew: the server's numbers of runs are not known here.
     next: AtomicI64,
 }
 
 impl Tools {
-    pub(super) fn new(connection: Connection, crew: Crew, given: Arc<GivenTasks>) -> Tools {
+    pub(super) fn new(
+        connection: Connection,
+        crew: Crew,
+        given: Arc<GivenTasks>,
+        lines: SentLines,
+    ) -> Tools {
         Tools {
             connection,
             crew: Arc::new(crew),
             given,
+            lines,
             plans: Arc::default(),
             next: AtomicI64::new(1),
         }
@@ -117,7 +185,7 @@ impl Execute for Tools {
     fn execute(&self, task: Task, cancelled: CancellationToken) -> Executing {
         self.given.add(&task);
         let (connection, crew) = (self.connection.clone(), Arc::clone(&self.crew));
-        let plans = Arc::clone(&self.plans);
+        let (plans, lines) = (Arc::clone(&self.plans), self.lines.clone());
         let number = RunNo(self.next.fetch_add(1, Ordering::Relaxed));
         Box::pin(async move {
             let assignment = match assignment(&connection, &plans, task, number).await {
@@ -139,6 +207,7 @@ impl Execute for Tools {
                     told.await
                 }
             };
+            lines.wait().await;
             match result {
                 Ok(command) => outcome_of(command),
                 Err(_) => Outcome::failed(

@@ -63,7 +63,7 @@ fn delivered_later(test_store: &TestStore) {
     let port = free_port();
     let sink = format!("hook=webhook:http://127.0.0.1:{port}/events?token=geheim");
     let out = run(test_store, &sink, &["--sink-attempts", "100"]);
-    let how = "stepwell outbox flush --sink hook=webhook:URL";
+    let how = "stepwell outbox flush --sink hook=ADDRESS";
     assert!(out.contains("to hook pending"), "{out}");
     assert!(out.contains(how) && !out.contains("geheim"), "{out}");
     let list = test_store.good(&["outbox", "list", "-o", "json"]);

@@ -113,8 +113,8 @@ fn every_role_has_its_rights_at_every_endpoint_and_no_other(place: Place) {
     let mut checked = 0;
     for (role, rights) in ROLES {
         let token = token(&server.folder, &[role, "--role", role]);
-        for ((method, path), (right, _)) in &listed {
-            let right = right.as_str();
+        for ((method, path), row) in &listed {
+            let right = row.right.as_str();
             let may = right == "public" || rights.contains(&right);
             // Objects that are not there: who may ask is told so.
             let words = path.split('/').map(|it| match it.starts_with('{') {

@@ -338,6 +338,30 @@ fn webhooks_are_not_sent_inside() {
         (400, &json!("HOST_DENIED")),
         "{seen}"
     );
+    // Brokers too, as sinks and as sources.
+    let source =
+        |address: &str| json!({ "address": address, "target": { "event": { "type": "t" } } });
+    for (path, body) in [
+        ("sinks", json!({ "address": "nats://127.0.0.1/S" })),
+        (
+            "sinks",
+            json!({ "address": "kafka://10.0.0.1,192.0.2.1/t" }),
+        ),
+        (
+            "sinks",
+            json!({ "address": "snowflake://u@169.254.169.254/D/S?auth=a" }),
+        ),
+        ("sources", source("amqp://[::1]?queue=q")),
+        ("sources", source("redis://192.168.0.1?stream=s")),
+    ] {
+        let url = format!("{}/api/v1/{path}/inside", server.url);
+        let (status, seen) = asked(server.client.put(url).json(&body));
+        assert_eq!(
+            (status, &seen["code"]),
+            (400, &json!("HOST_DENIED")),
+            "{body}: {seen}"
+        );
+    }
     // A name is judged when it is looked up: its address may change.
     let (status, seen) = put(format!("http://localhost:{port}/"));
     assert_eq!(status, 200, "{seen}");

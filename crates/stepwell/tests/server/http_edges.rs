@@ -224,6 +224,7 @@ fn methods_conditions_and_media_types_are_answered_as_http_says() {
         "definitions",
         "schedules",
         "webhooks",
+        "sources",
         "alerts",
         "dead-letters",
         "audit",
@@ -521,4 +522,29 @@ fn names_of_files_and_places_stay_below_the_place_that_is_meant() {
     }
     let (_, runs) = asked(server.get("/api/v1/runs"));
     assert_eq!(runs["runs"], json!([]));
+}
+
+/// What the served document says: each endpoint with the parameters of its query.
+#[test]
+fn no_endpoint_takes_a_parameter_that_it_does_not_know() {
+    let server = TestServer::start();
+    let (_, document) = asked(server.get("/api/openapi.json"));
+    let mut seen = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        if !path.starts_with("/api/") {
+            continue;
+        }
+        let address = path.replace('{', "").replace('}', "");
+        for method in operations.as_object().unwrap().keys() {
+            let method = method.to_uppercase().parse().unwrap();
+            let url = format!("{}{address}?bogus=1", server.url);
+            let request = server.client.request(method, url).json(&json!({}));
+            let (status, problem) = asked(request);
+            assert_eq!(status, 400, "{path}: {problem}");
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("`bogus`"), "{path}: {problem}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 60, "{seen}");
 }

@@ -63,6 +63,8 @@ fn logs_inbox_and_the_preview_of_an_undo_say_what_is_there() {
     let (_, preview) = asked(server.get(&format!("/api/v1/runs/{run}/undo-preview")));
     assert_eq!(preview["undo"], json!(["reserve"]), "{preview}");
     assert_eq!(preview["cannotUndo"], json!(["mail"]), "{preview}");
+    let message = preview["message"].as_str().unwrap();
+    assert!(message.contains("`compensate: true`"), "{message}");
     let cancel = json!({ "compensate": true, "reason": "wrong" });
     asked(server.post(&format!("/api/v1/runs/{run}/cancel"), &cancel));
     let ended = server.wait_for(&run, |seen| seen["status"] == "CANCELLED");
@@ -73,6 +75,24 @@ fn logs_inbox_and_the_preview_of_an_undo_say_what_is_there() {
         .iter()
         .find(|it| it["stepId"] == "reserve");
     assert_eq!(reserve.unwrap()["outcome"], "done", "{undone}");
+}
+
+#[test]
+fn a_cancel_without_undo_says_what_stays_as_it_is() {
+    let server = TestServer::start();
+    let run = server.start_run(ORDER, &json!({}));
+    server.wait_for(&run, waits);
+    let slip = format!("/api/v1/runs/{run}/cancel?compensate=true");
+    let (status, problem) = asked(server.post(&slip, &json!({})));
+    assert_eq!((status, &problem["code"]), (400, &json!("REQUEST_INVALID")));
+    let (status, answer) = asked(server.post(&format!("/api/v1/runs/{run}/cancel"), &json!({})));
+    assert_eq!(
+        (status, &answer["answer"]),
+        (200, &json!("DONE")),
+        "{answer}"
+    );
+    assert_eq!(answer["notUndone"], json!(["reserve"]), "{answer}");
+    server.wait_for(&run, |seen| seen["status"] == "CANCELLED");
 }
 
 #[test]

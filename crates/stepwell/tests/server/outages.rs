@@ -329,3 +329,24 @@ fn a_clock_that_is_set_starts_no_due_time_twice_and_misses_none() {
     ticks.judge(&server);
     no_broken_invariant(&server);
 }
+
+/// The audit log has rows that can never be written.
+#[cfg(unix)]
+#[test]
+fn a_server_whose_store_was_deleted_says_so_and_can_be_stopped() {
+    let mut server = TestServer::start();
+    std::fs::remove_dir_all(server.folder.path().join(".stepwell")).unwrap();
+    let event = json!({ "id": "1", "type": "paid" });
+    let asks = || asked(server.post("/api/v1/events", &event));
+    let (_, problem) = until(asks, |(status, _)| *status == 503);
+    assert_eq!(problem["code"], "STORE_GONE", "{problem}");
+    assert_eq!(asked(server.get("/readyz")).0, 503);
+    let pid = server.child.id().to_string();
+    let told = std::process::Command::new("kill").arg(&pid).status();
+    assert!(told.unwrap().success());
+    let since = Instant::now();
+    while server.child.try_wait().unwrap().is_none() {
+        assert!(since.elapsed() < PATIENCE, "the server still runs");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -119,4 +119,17 @@ fn too_many_requests_are_refused_for_each_caller_apart() {
     let answers: Vec<u16> = (0..25).map(|_| guess()).collect();
     assert_eq!((answers[0], answers[24]), (401, 429), "{answers:?}");
     assert_eq!(ask(&two).status(), 200);
+    // Behind a proxy everybody has the address of the one who guesses.
+    let three = token(&server.folder, &["three", "--role", "viewer"]);
+    assert_eq!(
+        ask(&three).status(),
+        200,
+        "a token that is used for the first time"
+    );
+    for path in ["/healthz", "/readyz"] {
+        let answers: Vec<u16> = (0..25).map(|_| asked(server.get(path)).0).collect();
+        assert_eq!(answers, [200; 25], "{path}");
+    }
+    // Refused because there is no such webhook, not because of the rate.
+    assert_eq!(asked(server.post("/hooks/local/none", &json!({}))).0, 401);
 }

@@ -25,6 +25,14 @@ pub enum ArtifactError {
         /// The difference, such as a wrong hash or length.
         why: String,
     },
+    /// Something else is kept under the name, and stays.
+    #[error(
+        "there is another artifact `{uri}` already, and artifacts are never replaced: give this one another name"
+    )]
+    Exists {
+        /// The address of the artifact that is there.
+        uri: String,
+    },
     /// The artifact is larger than the limit for reading into memory.
     #[error(
         "the artifact `{uri}` has {size} bytes, more than the {limit} that may be read at once; read it in the program that needs it"
@@ -56,6 +64,7 @@ impl ArtifactError {
         match self {
             ArtifactError::Missing { .. } => "ARTIFACT_MISSING",
             ArtifactError::Corrupt { .. } => "ARTIFACT_CORRUPT",
+            ArtifactError::Exists { .. } => "ARTIFACT_EXISTS",
             ArtifactError::TooLarge { .. } => "ARTIFACT_TOO_LARGE",
             ArtifactError::Address(_) | ArtifactError::Store { .. } => "ARTIFACT_STORE",
         }
@@ -68,6 +77,7 @@ impl ArtifactError {
             ArtifactError::Store { .. } => ErrorClass::Transport,
             ArtifactError::Missing { .. }
             | ArtifactError::Corrupt { .. }
+            | ArtifactError::Exists { .. }
             | ArtifactError::TooLarge { .. }
             | ArtifactError::Address(_) => ErrorClass::Validation,
         }

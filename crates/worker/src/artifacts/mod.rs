@@ -21,7 +21,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt as _;
 use object_store::memory::InMemory;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutPayload};
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use sha2::{Digest as _, Sha256};
 use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::reference::SCHEME;
@@ -32,7 +32,7 @@ pub use key::{ArtifactKey, name_of, segment};
 pub(crate) use location::{cloud, private_dir, secure};
 pub use preview::preview;
 pub use retention::{Pruned, Stored};
-pub use shrink::{INLINE_BYTES, RetainedPaths, is_ref, refers};
+pub use shrink::{INLINE_BYTES, RetainedPaths, is_ref, references, refers};
 
 use crate::no_links;
 use location::Location;
@@ -113,13 +113,7 @@ impl Artifacts {
     ) -> Result<ArtifactRef, ArtifactError> {
         let bytes = bytes.into();
         let path = key.path();
-        let reference = ArtifactRef {
-            uri: format!("{SCHEME}{path}"),
-            kind: kind.to_owned(),
-            sha256: Some(hex(&Sha256::digest(&bytes))),
-            size_bytes: Some(bytes.len() as u64),
-            expires_at: None,
-        };
+        let reference = reference_of(&path, kind, &bytes);
         let place = parse(&path)?;
         if let Some(carrier) = &self.carrier {
             let carried = carrier.put(key, kind, bytes).await;
@@ -132,6 +126,32 @@ impl Artifacts {
             .await
             .map_err(|error| ArtifactError::store(&path, error))?;
         Ok(reference)
+    }
+
+    /// Keeps bytes under a key that nothing else is kept under: what is there is never replaced. The same bytes once more are
+    /// as good as the first time.
+    pub async fn put_new(
+        &self,
+        key: &ArtifactKey,
+        kind: &str,
+        bytes: impl Into<Bytes>,
+    ) -> Result<ArtifactRef, ArtifactError> {
+        let bytes = bytes.into();
+        let path = key.path();
+        let reference = reference_of(&path, kind, &bytes);
+        let place = parse(&path)?;
+        self.refuse_links(&place)?;
+        let options = PutOptions::from(PutMode::Create);
+        let payload = PutPayload::from_bytes(bytes);
+        match self.store.put_opts(&place, payload, options).await {
+            Ok(_) => Ok(reference),
+            Err(object_store::Error::AlreadyExists { .. }) => match self.get(&reference).await {
+                Ok(_) => Ok(reference),
+                Err(ArtifactError::Corrupt { uri, .. }) => Err(ArtifactError::Exists { uri }),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(ArtifactError::store(&path, error)),
+        }
     }
 
     /// What a reference stands for, checked against the size and the hash that it names.
@@ -204,6 +224,17 @@ impl Artifacts {
             size,
             limit: self.limit,
         })
+    }
+}
+
+/// The reference of bytes that are kept at a path.
+fn reference_of(path: &str, kind: &str, bytes: &Bytes) -> ArtifactRef {
+    ArtifactRef {
+        uri: format!("{SCHEME}{path}"),
+        kind: kind.to_owned(),
+        sha256: Some(hex(&Sha256::digest(bytes))),
+        size_bytes: Some(bytes.len() as u64),
+        expires_at: None,
     }
 }
 

@@ -62,7 +62,7 @@ impl Artifacts {
     pub async fn expand(&self, value: &Json) -> Result<Json, ArtifactError> {
         let mut expanded = value.clone();
         let mut whole: Vec<(String, Arc<Json>)> = Vec::new();
-        for uri in wanted(value) {
+        for uri in references(value) {
             let json = self.parsed(&uri).await?;
             whole.push((uri.uri, json));
         }
@@ -104,11 +104,12 @@ impl Artifacts {
 /// Whether a value refers to artifacts.
 #[must_use]
 pub fn refers(value: &Json) -> bool {
-    !wanted(value).is_empty()
+    !references(value).is_empty()
 }
 
 /// The artifacts that a value refers to, each once.
-fn wanted(value: &Json) -> Vec<ArtifactRef> {
+#[must_use]
+pub fn references(value: &Json) -> Vec<ArtifactRef> {
     fn find(value: &Json, depth: usize, found: &mut Vec<ArtifactRef>) {
         if let Some(reference) = is_ref(value) {
             if !found.contains(&reference) {

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
+use aho_corasick::{AhoCorasick, Input};
+
 use super::line::{LogLine, read};
 use super::read::blocking;
 use super::{Logs, writer};
@@ -12,6 +14,8 @@ use super::{Logs, writer};
 const LONGEST: usize = 16 << 20;
 /// How much is read at a time when a text is searched.
 const BLOCK: usize = 1 << 20;
+/// How much one search reads at most: the answer comes soon, and says where the next search goes on.
+const SEARCHED: u64 = 16 << 20;
 
 /// A line and where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +40,7 @@ pub struct LogWindow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogHits {
     pub lines: Vec<PlacedLine>,
-    /// Where the search goes on.
+    /// Where the search goes on; equal to `size` if all was searched.
     pub next: u64,
     pub size: u64,
 }
@@ -158,36 +162,37 @@ fn window(bytes: &mut Bytes, from: Option<u64>, most: usize) -> io::Result<LogWi
     })
 }
 
-/// The lines of a block that begins at a place, with the places where they begin.
-fn lines_of(first: u64, block: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
-    let mut at = first;
-    block.split_inclusive(|it| *it == b'\n').map(move |line| {
-        let start = at;
-        at += line.len() as u64;
-        (start, line)
-    })
-}
-
+/// The lines of a block that begins at a place.
 fn placed(first: u64, block: &[u8]) -> impl Iterator<Item = PlacedLine> {
-    lines_of(first, block).filter_map(|(at_byte, line)| {
-        let line = read(line)?;
-        Some(PlacedLine { at_byte, line })
-    })
+    let mut next = first;
+    block
+        .split_inclusive(|it| *it == b'\n')
+        .filter_map(move |line| {
+            let at_byte = next;
+            next += line.len() as u64;
+            let line = read(line)?;
+            Some(PlacedLine { at_byte, line })
+        })
 }
 
 fn search(bytes: &mut Bytes, text: &str, from: u64, most: usize) -> io::Result<LogHits> {
     let size = bytes.size()?;
     // As the text stands in the file: without its quotes, with its escapes. Only lines that have it are parsed.
     let written = serde_json::to_string(text).unwrap_or_default();
-    let written = written[1..written.len().max(2) - 1].to_ascii_lowercase();
+    let written = &written[1..written.len().max(2) - 1];
+    let finder = AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build([written])
+        .map_err(io::Error::other)?;
     let text = text.to_lowercase();
     let mut hits = LogHits {
         lines: Vec::new(),
         next: bytes.line_start(from.min(size))?,
         size,
     };
+    let until = hits.next.saturating_add(SEARCHED);
     let mut step = BLOCK;
-    while hits.next < size && hits.lines.len() < most {
+    while hits.next < size.min(until) && hits.lines.len() < most {
         let block = bytes.read_at(hits.next, step)?;
         let Some(end) = block.iter().rposition(|it| *it == b'\n') else {
             if block.len() < step || step >= LONGEST {
@@ -201,11 +206,9 @@ fn search(bytes: &mut Bytes, text: &str, from: u64, most: usize) -> io::Result<L
         step = BLOCK;
         let first = hits.next;
         hits.next = first + end as u64 + 1;
-        for (at_byte, raw) in lines_of(first, &block[..=end]) {
-            if !has(raw, written.as_bytes()) {
-                continue;
-            }
+        for (at, raw) in lines_with(&finder, &block[..=end]) {
             let Some(line) = read(raw) else { continue };
+            let at_byte = first + at as u64;
             if line.text.to_lowercase().contains(&text) {
                 hits.lines.push(PlacedLine { at_byte, line });
             }
@@ -218,25 +221,24 @@ fn search(bytes: &mut Bytes, text: &str, from: u64, most: usize) -> io::Result<L
     Ok(hits)
 }
 
-/// Whether bytes contain others, without regard to the case of ASCII. `wanted` is in lower case.
-fn has(bytes: &[u8], wanted: &[u8]) -> bool {
-    let Some((first, rest)) = wanted.split_first() else {
-        return true;
-    };
-    let upper = first.to_ascii_uppercase();
+/// The lines of a block that contain what is looked for, with the places where they begin. The lines between are not looked
+/// at one by one.
+fn lines_with<'a>(
+    finder: &'a AhoCorasick,
+    block: &'a [u8],
+) -> impl Iterator<Item = (usize, &'a [u8])> {
     let mut from = 0;
-    while let Some(found) = bytes[from..]
-        .iter()
-        .position(|it| *it == *first || *it == upper)
-    {
-        let at = from + found + 1;
-        let tail = bytes.get(at..at + rest.len());
-        if tail.is_some_and(|it| it.eq_ignore_ascii_case(rest)) {
-            return true;
-        }
-        from = at;
-    }
-    false
+    std::iter::from_fn(move || {
+        let found = finder.find(Input::new(block).range(from..))?;
+        let before = &block[from..found.start()];
+        let start = before.iter().rposition(|it| *it == b'\n');
+        let start = start.map_or(from, |it| from + it + 1);
+        let rest = &block[found.end()..];
+        let end = rest.iter().position(|it| *it == b'\n');
+        let end = end.map_or(block.len(), |it| found.end() + it + 1);
+        from = end;
+        Some((start, &block[start..end]))
+    })
 }
 
 #[cfg(test)]
@@ -304,7 +306,34 @@ mod tests {
         // 1, 10 to 19 and 100.
         assert_eq!(first.lines.len() + rest.lines.len(), 12);
         assert_eq!(rest.next, rest.size);
+        assert!(
+            search(&mut bytes, "no such", 0, 5)
+                .unwrap()
+                .lines
+                .is_empty()
+        );
         // A name of a field of the file is no text of a line.
         assert!(search(&mut bytes, "stream", 0, 5).unwrap().lines.is_empty());
+    }
+
+    #[test]
+    fn one_search_of_a_large_log_ends_soon_and_says_where_the_next_goes_on() {
+        let line = write("t", "", Stream::Out, &"x".repeat(4000));
+        let mut all = line.repeat((SEARCHED as usize * 2) / line.len());
+        all.extend(write("t", "", Stream::Out, "the Needle"));
+        let size = all.len() as u64;
+        let mut bytes = Bytes::Memory(all);
+        let (mut at, mut calls) = (0, 0);
+        let found = loop {
+            let hits = search(&mut bytes, "needle", at, 10).unwrap();
+            assert!(hits.next > at && hits.next - at <= SEARCHED + BLOCK as u64);
+            (at, calls) = (hits.next, calls + 1);
+            if hits.next == size {
+                break hits.lines;
+            }
+            assert!(hits.lines.is_empty());
+        };
+        assert_eq!(texts(&found), ["the Needle"]);
+        assert!(calls > 1);
     }
 }

@@ -1,18 +1,22 @@
 //! What else a worker sends and reads: lines of step logs, artifacts, compiled definitions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stepwell_engine::Error;
 use stepwell_engine::read::LoggedRun;
+use stepwell_engine::remote::RemoteClaim;
+use stepwell_engine::store::StoreError;
 use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::reference::SCHEME;
+use stepwell_kernel::rejection::Code;
 use stepwell_worker::artifacts::ArtifactKey;
 use stepwell_worker::secrets::Redactor;
 use stepwell_worker::step_log::{LogSink as _, Stream};
@@ -84,11 +88,12 @@ struct LinesRequest {
 struct LinesAnswer {
     /// How many lines were taken.
     taken: usize,
-    /// How many lines have a token that nobody gave.
+    /// How many lines have a token that nobody gave, or are about a task that is over.
     refused: usize,
 }
 
-/// Write lines to the logs of steps, where `stepwell runs logs` shows them.
+/// Write lines to the logs of steps, where `stepwell runs logs` shows them. Lines of a task are taken while its lease holds:
+/// send them before the result.
 #[utoipa::path(post, path = "/api/v1/worker/logs", tag = "workers", security(("token" = ["work"])),
     request_body = LinesRequest,
     responses((status = 200, body = LinesAnswer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
@@ -101,13 +106,22 @@ async fn logs(
     super::speaks(body.protocol)?;
     super::within("lines", body.lines.len(), 0, MAX_LINES)?;
     let all = body.lines.len();
+    let mut claims = HashMap::new();
+    for line in &body.lines {
+        if !claims.contains_key(&line.task_token)
+            && let Ok(claim) = app.workers.claim(&caller, &line.task_token)
+        {
+            claims.insert(line.task_token.clone(), claim);
+        }
+    }
+    let claims = held(&app, claims).await?;
     let mut taken = 0;
     for line in body.lines {
-        let Ok(claim) = app.workers.claim(&caller, &line.task_token) else {
+        let Some(claim) = claims.get(&line.task_token) else {
             continue;
         };
         taken += 1;
-        let writer = app.workers.registry.log_of(&claim, || {
+        let writer = app.workers.registry.log_of(claim, || {
             let (run, step, execution) = (&claim.run_id, &claim.name, claim.execution);
             let limits = TaskLimits::default();
             app.logs
@@ -124,6 +138,28 @@ async fn logs(
     Ok(Json(LinesAnswer { taken, refused }))
 }
 
+/// Those of the claims that are still their workers': what belongs to a task that is over is never changed.
+async fn held(
+    app: &App,
+    claims: HashMap<String, RemoteClaim>,
+) -> Result<HashMap<String, RemoteClaim>, ApiProblem> {
+    let current = |(_, claim): &(String, RemoteClaim)| !app.workers.registry.is_replaced(claim);
+    let (tokens, claims): (Vec<String>, Vec<RemoteClaim>) =
+        claims.into_iter().filter(current).unzip();
+    let remote = app.workers.remote.clone();
+    let (claims, held) = app
+        .block(move || {
+            let held = remote.held(&claims)?;
+            Ok::<_, StoreError>((claims, held))
+        })
+        .await?;
+    let claims = tokens.into_iter().zip(claims).zip(held);
+    Ok(claims
+        .filter(|(_, held)| *held)
+        .map(|(claim, _)| claim)
+        .collect())
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase")]
@@ -136,13 +172,13 @@ struct ArtifactQuery {
     kind: Option<String>,
 }
 
-/// Keep bytes as an artifact of a task: for outputs that are too large for a result. What was there before under the same
-/// name is replaced. The answer is the reference for the field `artifacts` of the result; `{"$ref": reference}` in an
-/// output stands for JSON that was kept.
+/// Keep bytes as an artifact of a task, while its lease holds: for outputs that are too large for a result. An artifact is
+/// never replaced: the same bytes may be put again, other bytes need another name. The answer is the reference for the field
+/// `artifacts` of the result; `{"_ref": reference}` in an output stands for JSON that was kept.
 #[utoipa::path(put, path = "/api/v1/worker/artifacts", tag = "workers", security(("token" = ["work"])),
     params(ArtifactQuery), request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 200, body = Object), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
-        (status = 404, body = ApiProblem), (status = 413, body = ApiProblem), (status = 503, body = ApiProblem)))]
+        (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn put_artifact(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -152,11 +188,20 @@ async fn put_artifact(
     let bytes = whole(bytes)?;
     super::within("name", query.name.len(), 1, 200)?;
     let claim = app.workers.claim(&caller, &query.task_token)?;
+    let claims = HashMap::from([(query.task_token, claim)]);
+    let Some((_, claim)) = held(&app, claims).await?.into_iter().next() else {
+        return Err(ApiProblem::new(
+            StatusCode::CONFLICT,
+            Code::LeaseLost.name(),
+            "the task is over or no longer this worker's, so nothing of it can be changed: stop the work",
+        ));
+    };
     let (run, step) = (&claim.run_id, &claim.name);
     let key = ArtifactKey::new(run, step, claim.execution, &query.name);
     let kind = query.kind.as_deref().unwrap_or("file");
-    let kept = app.artifacts.put(&key, kind, bytes).await;
-    Ok(Json(kept.map_err(|error| ApiProblem::internal(&error))?))
+    let kept = app.artifacts.put_new(&key, kind, bytes).await?;
+    app.workers.registry.kept(&claim, &kept);
+    Ok(Json(kept))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -5,6 +5,7 @@ mod dto;
 mod files;
 mod list;
 mod poll;
+mod references;
 mod results;
 mod task;
 

@@ -12,11 +12,13 @@ use stepwell_engine::remote::RemoteClaim;
 use stepwell_kernel::command::{Claim, Command, EarlierResult, Reply, WaitFor};
 use stepwell_kernel::event::{ArtifactRef, CalledRun, Patch, StepError};
 use stepwell_kernel::plan::{ErrorClass, Plan};
+use stepwell_kernel::time::LONGEST_WAIT_MS;
 use stepwell_worker::artifacts::INLINE_BYTES;
 use tokio::sync::oneshot;
 
 use super::answers::{AnswerPlace, Gathered};
 use super::dto::{ResultAnswer, SentResult, WaitsFor, WorkOutcome, WorkResult, WorkWait};
+use super::references;
 use crate::access::Caller;
 use crate::app::{App, replied};
 use crate::codes;
@@ -43,13 +45,18 @@ pub(super) async fn report_all(
         match report {
             // It was accepted before.
             Ok(None) => {}
-            Ok(Some(report)) if report.is_large => large.push((place, report)),
+            Ok(Some(report)) if report.is_large || !report.refers.is_empty() => {
+                large.push((place, report))
+            }
             Ok(Some(report)) => sent.push((place, report.send(app, gathered.place(place)))),
             Err(problem) => answers[place].refuse(problem),
         }
     }
     let shrunk = large.into_iter().map(async |(place, report)| {
-        let report = report.shrunk(app).await;
+        let report = match report.checked(app).await {
+            Ok(report) if report.is_large => report.shrunk(app).await,
+            report => report,
+        };
         let sent = report.and_then(|it| it.send(app, gathered.place(place)));
         (place, sent)
     });
@@ -123,6 +130,8 @@ struct Report {
     command: Command,
     /// Larger than what is kept in a log.
     is_large: bool,
+    /// The artifacts that it refers to.
+    refers: Vec<ArtifactRef>,
 }
 
 /// A result that the engine has.
@@ -141,11 +150,20 @@ impl Report {
             return same(first == hash).map(|()| None);
         }
         Ok(Some(Report {
+            refers: references::of(&result, &text)?,
             command: command_of(result, claim.proof())?,
             claim,
             hash,
             is_large: text.len() > INLINE_BYTES,
         }))
+    }
+
+    /// Compares what the result says about artifacts with what is there: a log never has the hash of something else.
+    async fn checked(self, app: &App) -> Result<Report, ApiProblem> {
+        for reference in &self.refers {
+            references::check(app, &self.claim, reference).await?;
+        }
+        Ok(self)
     }
 
     /// Keeps large values as artifacts.
@@ -259,7 +277,7 @@ fn command_of(result: WorkResult, claim: Claim) -> Result<Command, ApiProblem> {
                 claim,
                 error: StepError::new(class, error.code, &error.message[..end]),
                 retryable: result.retryable,
-                delay_ms: result.delay_ms,
+                delay_ms: a_wait("delayMs", result.delay_ms)?,
                 ctx,
             }
         }
@@ -282,7 +300,7 @@ fn waiting(wait: WorkWait, claim: Claim) -> Result<Command, ApiProblem> {
         WaitsFor::Child => {
             let call = wait.call.ok_or_else(|| needs("`call`"))?;
             WaitFor::Child {
-                call: read::<CalledRun>("wait.call", call)?,
+                call: called(call)?,
                 input: wait.input.unwrap_or_default(),
             }
         }
@@ -290,13 +308,34 @@ fn waiting(wait: WorkWait, claim: Claim) -> Result<Command, ApiProblem> {
     Ok(Command::WaitStep {
         claim,
         wait: wait_for,
-        timeout_ms: wait.timeout_ms,
+        timeout_ms: a_wait("wait.timeoutMs", wait.timeout_ms)?,
         outbound: wait.outbound,
         memo: wait.memo,
     })
 }
 
-fn read_all(values: Vec<Value>) -> Result<Vec<ArtifactRef>, ApiProblem> {
+/// The run that a wait asks for.
+fn called(call: Value) -> Result<CalledRun, ApiProblem> {
+    match call.get("path").is_some_and(Value::is_string) {
+        true => read("wait.call", call),
+        false => Err(ApiProblem::bad_request(
+            "wait.call: an object with the field `path` is needed, the name or the path of a definition, such as \
+             {\"path\": \"pack\"}; `returnStep` may name the step whose output is the result",
+        )),
+    }
+}
+
+/// A length of time that a step may wait; a longer one is a mistake, such as another unit.
+fn a_wait(field: &str, ms: Option<u64>) -> Result<Option<u64>, ApiProblem> {
+    match ms.filter(|ms| *ms > LONGEST_WAIT_MS) {
+        Some(_) => Err(ApiProblem::bad_request(format!(
+            "{field}: a number of milliseconds up to {LONGEST_WAIT_MS} (366 days) is needed"
+        ))),
+        None => Ok(ms),
+    }
+}
+
+pub(super) fn read_all(values: Vec<Value>) -> Result<Vec<ArtifactRef>, ApiProblem> {
     let read = |value| read("artifacts", value);
     values.into_iter().map(read).collect()
 }

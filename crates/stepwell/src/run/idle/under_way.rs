@@ -159,7 +159,7 @@ impl<'a> UnderWay<'a> {
         };
         if self.args.output == OutputFormat::Json {
             let snapshot = snapshot::snapshot(&*self.place.store, root, ending.end, &ending.notes)?;
-            term::print(&format!("{snapshot}\n"))?;
+            term::print(&format!("{}\n", serde_json::to_value(snapshot)?))?;
         } else if exit != Exit::Ok {
             let below = follower.live();
             ending.tail = tail(self.args, root.live(), &below);

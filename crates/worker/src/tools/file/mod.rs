@@ -116,7 +116,7 @@ impl FileTool {
             None => root,
         };
         // What is below the root stays below it, so the root is all that is to be judged.
-        let root = self.files.check(&root)?;
+        let root = self.files.check_for(&root, &root.join(path))?;
         let limit = cx.limits.result_bytes;
         if let Action::Write { content, .. } = &action
             && content.len() > limit
