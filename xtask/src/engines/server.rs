@@ -36,11 +36,6 @@ impl OutsideServer {
         }
     }
 
-    /// The address and the port that it listens on.
-    pub(super) fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
     /// What `--engine` names it.
     pub(super) fn engine(&self) -> String {
         match self {

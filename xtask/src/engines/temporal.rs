@@ -49,7 +49,7 @@ impl TemporalServer {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The address and the port that it listens on.
     pub(super) fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
