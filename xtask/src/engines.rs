@@ -34,7 +34,7 @@ is its jar of version 3.32.3 in the local Maven repository, or STEPWELL_CONDUCTO
 SKIPPED for a server that cannot be had, and succeeds. Parts that need PostgreSQL start one of their own.
 ";
 
-/// The engines outside.
+/// The engines outside, as `--engine` names them here.
 const ENGINES: [&str; 2] = ["temporal", "conductor"];
 
 /// What was asked for.

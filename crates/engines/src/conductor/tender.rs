@@ -279,7 +279,7 @@ impl Tender {
         }
     }
 
-    /// Whether somebody does a task of an attempt that is open at the server, or will.
+    /// Whether a process does a task of an attempt that is open at the server, or will.
     fn is_cared_for(&self, task: &ConductorTask, may_be_lost: bool) -> bool {
         match &*task.status {
             // The workflow brings what the attempt could not write.
@@ -395,7 +395,7 @@ impl Tender {
                         .await?;
                     return Ok(true);
                 }
-                // Whoever gets it looks at the run then.
+                // The process that gets it looks at the run then.
                 Some(task) if task.status == "SCHEDULED" => return Ok(true),
                 Some(task) if self.is_lost(task) => {
                     let (tender, task) = (self.clone(), task.clone());
