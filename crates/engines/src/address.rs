@@ -1,6 +1,10 @@
-//! The address of an engine, as `--engine` names it: `temporal://HOST:PORT/NAMESPACE`.
+//! The address of an engine, as `--engine` names it: `temporal://HOST:PORT/NAMESPACE`, `conductor+http://HOST:PORT/api`.
+
+mod conductor;
 
 use std::time::Duration;
+
+pub use conductor::{ConductorAddress, ConductorAuth};
 
 use crate::codes::ENGINE_ADDRESS;
 
@@ -8,6 +12,7 @@ use crate::codes::ENGINE_ADDRESS;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineAddress {
     Temporal(TemporalAddress),
+    Conductor(ConductorAddress),
 }
 
 /// Where a Temporal server is, and how it is talked to.
@@ -51,6 +56,12 @@ impl EngineAddress {
             _ if text == "temporal" => Some(Err(AddressError(format!(
                 "the address of the Temporal server is missing; {FORM}"
             )))),
+            Some(("conductor" | "conductor+http" | "conductor+https", _)) => {
+                Some(ConductorAddress::parse(text).map(EngineAddress::Conductor))
+            }
+            _ if text == "conductor" => {
+                Some(ConductorAddress::parse(text).map(EngineAddress::Conductor))
+            }
             _ => None,
         }
     }
@@ -60,6 +71,7 @@ impl EngineAddress {
     pub fn engine(&self) -> &'static str {
         match self {
             EngineAddress::Temporal(_) => "temporal",
+            EngineAddress::Conductor(_) => "conductor",
         }
     }
 }
@@ -161,6 +173,7 @@ mod tests {
         match EngineAddress::parse(text) {
             Some(Ok(EngineAddress::Temporal(address))) => Ok(address),
             Some(Err(error)) => Err(error),
+            Some(Ok(EngineAddress::Conductor(_))) => panic!("{text} names Conductor"),
             None => panic!("{text} names no engine"),
         }
     }

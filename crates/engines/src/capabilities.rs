@@ -93,7 +93,73 @@ fn temporal(name: &str) -> Support {
     }
 }
 
-/// What an engine is, beside what plans can ask for.
+/// What the kernel does the same way on every engine, and how Conductor takes part.
+fn conductor(name: &str) -> Support {
+    match name {
+        "basic-execution" | "workflow.retry" | "workflow.fan.parallel" => Support::Emulated {
+            cost: "an attempt is a workflow of its own with one task that is tried once; the kernel decides retries and routes",
+        },
+        "history.rotation" => Support::Emulated {
+            cost: "not needed: the loop of a run keeps its last two iterations",
+        },
+        "workflow.timers" | "workflow.timeout" => Support::Emulated {
+            cost: "a WAIT of whole seconds; the rest of a second, and timers that are late, are this process's",
+        },
+        "workflow.cancel" | "signal.cancel" | "signal.emergency-stop" => Support::Emulated {
+            cost: "a command; the server cannot tell a worker to stop, the process that serves it can",
+        },
+        "workflow.artifacts" | "workflow.secrets" => IN_STORE,
+        "signal.pause.emulated" | "workflow.pause" => Support::Emulated {
+            cost: "PAUSED at once; work in flight drains (substatus DRAINING), and is accepted after the drain timeout, too",
+        },
+        "workflow.signals"
+        | "workflow.approval"
+        | "signal.retry"
+        | "signal.skip"
+        | "signal.update-params" => Support::Emulated {
+            cost: "a command: the mailbox of the store, and a WAIT that is completed early (3 requests)",
+        },
+        _ => KERNEL,
+    }
+}
+
+/// What Conductor is, beside what plans can ask for.
+const OF_CONDUCTOR: [Capability; 6] = [
+    Capability {
+        name: "engine.durable-driver",
+        support: Support::Native,
+    },
+    Capability {
+        name: "engine.child-runs",
+        support: Support::Emulated {
+            cost: "each run is a workflow of its own; the store connects parent and child",
+        },
+    },
+    Capability {
+        name: "engine.search",
+        support: Support::Emulated {
+            cost: "by correlation id: the id of the run, or of the run and the execution",
+        },
+    },
+    Capability {
+        name: "engine.fail-open",
+        support: Support::Native,
+    },
+    Capability {
+        name: "engine.virtual-time",
+        support: Support::No {
+            reason: "time is the server's",
+        },
+    },
+    Capability {
+        name: "engine.memory-store",
+        support: Support::No {
+            reason: "a run outlives this process there, so its store must too",
+        },
+    },
+];
+
+/// What Temporal is, beside what plans can ask for.
 const OF_TEMPORAL: [Capability; 6] = [
     Capability {
         name: "engine.durable-driver",
@@ -175,6 +241,13 @@ pub fn engines() -> Vec<EngineRow> {
             built: cfg!(feature = "temporal"),
             truth: "store",
             capabilities: rows("temporal", temporal, &OF_TEMPORAL),
+        },
+        EngineRow {
+            name: "conductor",
+            address: "conductor+http://HOST:PORT/api",
+            built: cfg!(feature = "conductor"),
+            truth: "store",
+            capabilities: rows("conductor", conductor, &OF_CONDUCTOR),
         },
     ]
 }

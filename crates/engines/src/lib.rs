@@ -1,4 +1,4 @@
-//! Runs plans on engines outside: Temporal and others. The kernel decides on every engine, and the store of Stepwell is the
+//! Runs plans on engines outside: Temporal and Conductor. The kernel decides on every engine, and the store of Stepwell is the
 //! truth on every engine; an engine outside keeps the driver of a run alive, has its timers, hands out its work, and
 //! gives operators a place to look.
 //!
@@ -23,7 +23,10 @@ pub mod attempt;
 pub mod bell;
 pub mod capabilities;
 pub mod codes;
+#[cfg(feature = "conductor")]
+pub mod conductor;
 pub mod driver;
+pub mod host_thread;
 #[cfg(feature = "temporal")]
 pub mod temporal;
 pub mod turn;

@@ -148,7 +148,8 @@ fn columns(args: &ConformanceArgs) -> Result<Vec<Column>> {
                 Some(Err(error)) => return crate::usage(error.to_string()),
                 None => {
                     return crate::usage(format!(
-                        "there is no engine {outside:?}; write native, mock or temporal://HOST:PORT/NAMESPACE"
+                        "there is no engine {outside:?}; write native, mock, temporal://HOST:PORT/NAMESPACE or \
+                         conductor+http://HOST:PORT/api"
                     ));
                 }
             },

@@ -12,6 +12,7 @@ use stepwell_engine::port::Clock;
 use stepwell_engine::remote::RemoteWork;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{RunNo, Store};
+use stepwell_engines::host_thread::HostParts;
 use stepwell_engines::{Driver, DriverSetup, EngineAddress};
 use stepwell_worker::Crew;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -126,24 +127,28 @@ fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug + Send>> {
         worker: setup.worker.clone(),
         write_budget: setup.write_budget,
     })?);
+    let parts = HostParts {
+        driver,
+        changes: setup.changed,
+        place: setup.place,
+        parallel: setup.parallel,
+        identity: setup.worker,
+    };
     match setup.address {
         #[cfg(feature = "temporal")]
-        EngineAddress::Temporal(address) => {
-            use stepwell_engines::temporal::{HostSetup, TemporalHost};
-            Ok(Box::new(TemporalHost::start(HostSetup {
-                address,
-                driver,
-                changes: setup.changed,
-                place: setup.place,
-                parallel: setup.parallel,
-                identity: setup.worker,
-            })?))
-        }
-        #[cfg(not(feature = "temporal"))]
-        EngineAddress::Temporal(_) => {
-            drop((driver, setup.changed, setup.place, setup.parallel));
+        EngineAddress::Temporal(address) => Ok(Box::new(
+            stepwell_engines::temporal::TemporalHost::start(address, parts)?,
+        )),
+        #[cfg(feature = "conductor")]
+        EngineAddress::Conductor(address) => Ok(Box::new(
+            stepwell_engines::conductor::ConductorHost::start(address, parts)?,
+        )),
+        #[cfg(not(all(feature = "temporal", feature = "conductor")))]
+        address => {
+            drop(parts);
             Err(anyhow!(
-                "this program was built without the engine `temporal`"
+                "this program was built without the engine `{}`",
+                address.engine()
             ))
         }
     }

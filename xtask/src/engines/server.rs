@@ -1,145 +1,148 @@
-//! A Temporal server of a task: started on free ports with a file as its database, killed, and started again.
+//! The servers of engines outside: started on free ports with a file as their database, killed, and started again.
 
+use super::conductor::ConductorServer;
+use super::temporal::TemporalServer;
 use anyhow::{Context, Result, bail};
 use std::cell::RefCell;
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-
-/// How long the server may take to start.
-const START: Duration = Duration::from_secs(60);
 
 /// A server that ends with its value.
 #[derive(Debug)]
-pub(super) struct TemporalServer {
-    program: PathBuf,
-    folder: PathBuf,
-    port: u16,
-    child: RefCell<Child>,
+pub(super) enum OutsideServer {
+    Temporal(TemporalServer),
+    Conductor(ConductorServer),
 }
 
-impl TemporalServer {
-    pub(super) fn start(program: &Path, folder: &Path) -> Result<TemporalServer> {
-        fs::create_dir_all(folder)?;
-        let port = free_port()?;
-        let child = spawn(program, folder, port)?;
-        let server = TemporalServer {
-            program: program.to_owned(),
-            folder: folder.to_owned(),
-            port,
-            child: RefCell::new(child),
-        };
-        server.wait()?;
-        Ok(server)
-    }
+/// What a Conductor server knows of a run.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) status: String,
+    /// The tasks that the server keeps of it.
+    pub(super) tasks: usize,
+    /// How many workflows have driven the run.
+    pub(super) drivers: usize,
+}
 
-    /// The address and port that the server listens at.
-    pub(super) fn host(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+impl OutsideServer {
+    /// The name in events.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            OutsideServer::Temporal(_) => "temporal",
+            OutsideServer::Conductor(_) => "conductor",
+        }
     }
 
     /// What `--engine` names it.
     pub(super) fn engine(&self) -> String {
-        format!("temporal://{}/default", self.host())
+        match self {
+            OutsideServer::Temporal(server) => server.engine(),
+            OutsideServer::Conductor(server) => server.engine(),
+        }
     }
 
     /// Kills the server as a crash does.
     pub(super) fn kill(&self) -> Result<()> {
-        let mut child = self.child.borrow_mut();
-        child.kill()?;
-        child.wait()?;
-        Ok(())
+        match self {
+            OutsideServer::Temporal(server) => server.kill(),
+            OutsideServer::Conductor(server) => server.kill(),
+        }
     }
 
     /// Starts the server again, with the same database and port.
     pub(super) fn again(&self) -> Result<()> {
-        *self.child.borrow_mut() = spawn(&self.program, &self.folder, self.port)?;
-        self.wait()
-    }
-
-    /// What the server's own command says.
-    pub(super) fn ask(&self, args: &[&str]) -> Result<String> {
-        let output = Command::new(&self.program)
-            .args(args)
-            .args(["--address", &self.host()])
-            .env("HOME", &self.folder)
-            .output()
-            .context("cannot start temporal")?;
-        if !output.status.success() {
-            bail!(
-                "temporal {}: {}",
-                args.join(" "),
-                String::from_utf8_lossy(&output.stderr)
-            );
+        match self {
+            OutsideServer::Temporal(server) => server.again(),
+            OutsideServer::Conductor(server) => server.again(),
         }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn wait(&self) -> Result<()> {
-        let until = Instant::now() + START;
-        loop {
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok()
-                && self
-                    .ask(&["operator", "namespace", "describe", "default"])
-                    .is_ok()
-            {
-                return Ok(());
+    /// The server must know the workflow of a run that has ended, and that it has ended.
+    pub(super) fn must_have_ended(&self, id: &str) -> Result<()> {
+        match self {
+            OutsideServer::Temporal(server) => {
+                server.ask(&["workflow", "describe", "-w", id]).map(drop)
             }
-            if let Some(status) = self.child.borrow_mut().try_wait()? {
-                let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-                bail!("the Temporal server ended with {status}: {log}");
+            OutsideServer::Conductor(server) => {
+                let ended = server.status(id)?;
+                if !matches!(&*ended.status, "COMPLETED" | "FAILED") || ended.drivers != 1 {
+                    bail!("the workflow {id} of a run that has ended is {ended:?}");
+                }
+                Ok(())
             }
-            if Instant::now() > until {
-                bail!("the Temporal server does not answer");
-            }
-            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The Temporal server, for what only Temporal has.
+    pub(super) fn temporal(&self) -> Option<&TemporalServer> {
+        match self {
+            OutsideServer::Temporal(server) => Some(server),
+            OutsideServer::Conductor(_) => None,
         }
     }
 }
 
-impl Drop for TemporalServer {
+pub(super) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// The process of a server.
+#[derive(Debug, Default)]
+pub(super) struct Started {
+    child: RefCell<Option<Child>>,
+}
+
+impl Started {
+    /// Starts the process; what it says is added to the file.
+    pub(super) fn spawn(&self, mut command: Command, log: &Path) -> Result<()> {
+        let log = File::options().create(true).append(true).open(log)?;
+        command.stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().context("cannot start the server")?;
+        *self.child.borrow_mut() = Some(child);
+        Ok(())
+    }
+
+    pub(super) fn kill(&self) -> Result<()> {
+        if let Some(mut child) = self.child.borrow_mut().take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the server answers.
+    pub(super) fn wait(
+        &self,
+        name: &str,
+        log: &Path,
+        limit: Duration,
+        answers: impl Fn() -> bool,
+    ) -> Result<()> {
+        let until = Instant::now() + limit;
+        while !answers() {
+            let ended = match &mut *self.child.borrow_mut() {
+                Some(child) => child.try_wait()?,
+                None => bail!("the {name} server was not started"),
+            };
+            if let Some(status) = ended {
+                let log = fs::read_to_string(log).unwrap_or_default();
+                bail!("the {name} server ended with {status}: {log}");
+            }
+            if Instant::now() > until {
+                bail!("the {name} server does not answer");
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Started {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.kill();
     }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-fn spawn(program: &Path, folder: &Path, port: u16) -> Result<Child> {
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .open(folder.join("log"))?;
-    let database = folder.join("temporal.db");
-    let (http, metrics) = (free_port()?.to_string(), free_port()?.to_string());
-    Command::new(program)
-        .args([
-            "server",
-            "start-dev",
-            "--headless",
-            "--ip",
-            "127.0.0.1",
-            "--log-level",
-            "error",
-        ])
-        .args([
-            "--port",
-            &port.to_string(),
-            "--http-port",
-            &http,
-            "--metrics-port",
-            &metrics,
-        ])
-        .args(["--db-filename", &database.to_string_lossy()])
-        .env("HOME", folder)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .spawn()
-        .context("cannot start the Temporal server")
 }

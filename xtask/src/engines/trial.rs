@@ -1,6 +1,8 @@
 //! The parts of the task: each runs real processes and looks at what the store has.
 
-use super::server::TemporalServer;
+mod draining;
+
+use super::server::OutsideServer;
 use super::text;
 use crate::cluster::Cluster;
 use crate::repo::Repo;
@@ -22,7 +24,7 @@ pub(super) struct Trial {
     pub(super) program: PathBuf,
     pub(super) definitions: PathBuf,
     pub(super) folder: PathBuf,
-    pub(super) server: TemporalServer,
+    pub(super) server: OutsideServer,
     pub(super) postgres: Option<Cluster>,
 }
 
@@ -47,7 +49,11 @@ impl Trial {
                 !expected.is_empty(),
                 "{language}: the native run has no events"
             );
-            let mut stores = vec![text(&self.folder.join(format!("temporal-{language}.db")))];
+            let mut stores = vec![text(
+                &self
+                    .folder
+                    .join(format!("{}-{language}.db", self.server.name())),
+            )];
             stores.extend(self.postgres.iter().map(Cluster::url));
             for store in stores {
                 let engine = self.server.engine();
@@ -58,10 +64,9 @@ impl Trial {
                 compared += found.len();
             }
         }
-        let closed =
-            self.server
-                .ask(&["workflow", "count", "-q", "ExecutionStatus != 'Running'"])?;
-        Ok(format!("{compared} events are the same; {}", closed.trim()))
+        Ok(format!(
+            "{compared} events are the same as on the native engine"
+        ))
     }
 
     /// A plan whose needs an engine cannot meet is refused before it starts; the table says why.
@@ -80,12 +85,15 @@ impl Trial {
         ensure!(said.contains("PLAN_CAPABILITY_UNSUPPORTED"), "{said}");
         self.run(&[&file, "--store", &store, "--run-id", run], None)?;
         let table = self
-            .stepwell(&["engines", "temporal", "-o", "json"])
+            .stepwell(&["engines", self.server.name(), "-o", "json"])
             .output()?;
         let table: Json = serde_json::from_slice(&table.stdout)?;
         let built = table.pointer("/0/built").and_then(Json::as_bool);
         ensure!(built == Some(true), "{table}");
-        Ok("a plan that needs a native pause is refused on Temporal, and runs on the native engine".into())
+        let name = self.server.name();
+        Ok(format!(
+            "a plan that needs a native pause is refused on {name}, and runs on the native engine"
+        ))
     }
 
     /// Commands of other processes reach a run.
@@ -304,10 +312,22 @@ impl Trial {
             &*path, "--store", &store, "--run-id", run, "--engine", &engine,
         ];
         let mut child = self.begin(&args, "long.log")?;
-        let limit = Duration::from_millis(500) * u32::try_from(steps)?;
+        let limit = Duration::from_millis(2_500) * u32::try_from(steps)?;
         let status = wait(&mut child, limit)?;
         ensure!(status.success(), "the run ended with {status}");
         self.whole(&store, run, steps)?;
+        let each = begun.elapsed().as_millis() / u128::try_from(steps)?;
+        let server = match &self.server {
+            OutsideServer::Temporal(server) => server,
+            OutsideServer::Conductor(server) => {
+                let ended = server.status(&self.workflow(&store, run)?)?;
+                ensure!(ended.tasks < 20, "the workflow of the run grows: {ended:?}");
+                return Ok(format!(
+                    "{steps} steps, {each} ms a step; the workflow of the run keeps {} tasks",
+                    ended.tasks
+                ));
+            }
+        };
         let query = format!(
             "WorkflowId = '{}' AND ExecutionStatus = 'ContinuedAsNew'",
             self.workflow(&store, run)?
@@ -316,7 +336,7 @@ impl Trial {
         let until = Instant::now() + Duration::from_secs(10);
         // The list of workflows is a little behind.
         while rotated < rotations && Instant::now() < until {
-            let said = self.server.ask(&["workflow", "count", "-q", &query])?;
+            let said = server.ask(&["workflow", "count", "-q", &query])?;
             rotated = said
                 .split(|it: char| !it.is_ascii_digit())
                 .find_map(|it| it.parse().ok())
@@ -327,7 +347,6 @@ impl Trial {
             rotated >= rotations,
             "the run had only {rotated} continuations"
         );
-        let each = begun.elapsed().as_millis() / u128::try_from(steps)?;
         Ok(format!(
             "{steps} steps in {} histories, {each} ms a step",
             rotated + 1
@@ -336,6 +355,9 @@ impl Trial {
 
     /// Writes the histories of runs that have ended, for the test that replays them.
     pub(super) fn record(&self, repo: &Repo) -> Result<()> {
+        let Some(server) = self.server.temporal() else {
+            return Ok(());
+        };
         let names = [
             "parity_actions",
             "parity_dag",
@@ -343,7 +365,7 @@ impl Trial {
             "parity_playbook",
             "commands",
         ];
-        let mut asked = self.server.host();
+        let mut asked = server.host();
         for name in names {
             let store = match name.strip_prefix("parity_") {
                 Some(language) => format!("temporal-{language}.db"),
@@ -472,9 +494,7 @@ impl Trial {
     /// The engine and the id there are what the log says.
     fn names_the_engine(&self, store: &str, run: &str) -> Result<()> {
         let id = self.workflow(store, run)?;
-        self.server
-            .ask(&["workflow", "describe", "-w", &id])
-            .map(drop)
+        self.server.must_have_ended(&id)
     }
 
     /// The id of the workflow of a run, as the log names it.
@@ -482,10 +502,11 @@ impl Trial {
         let events = self.raw_events(store, run)?;
         let started = events.iter().find(|it| it["eventType"] == "RunStarted");
         let started = started.context("the run has not started")?;
-        ensure!(started["engineType"] == "temporal", "{started}");
+        let name = self.server.name();
+        ensure!(started["engineType"] == name, "{started}");
         let id = started["engineRunRef"]
             .as_str()
-            .and_then(|it| it.strip_prefix("temporal://"));
+            .and_then(|it| it.strip_prefix(&format!("{name}://")));
         Ok(id.with_context(|| format!("{started}"))?.to_owned())
     }
 

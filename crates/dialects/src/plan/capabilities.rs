@@ -38,7 +38,7 @@ pub const KNOWN: [&str; 22] = [
 ];
 
 /// What an engine does not do, and why: the engine, the capability, the reason.
-pub const MISSING: [(&str, &str, &str); 3] = [
+pub const MISSING: [(&str, &str, &str); 4] = [
     (
         "mock",
         "workflow.artifacts",
@@ -53,6 +53,12 @@ pub const MISSING: [(&str, &str, &str); 3] = [
         "temporal",
         "signal.pause.native",
         "Temporal has no pause that holds the timers of a workflow back; `signal.pause.emulated` is the kernel's own",
+    ),
+    (
+        "conductor",
+        "signal.pause.native",
+        "the pause of Conductor holds back the driver of the run, too; `signal.pause.emulated` is the kernel's own, and work in \
+         flight drains",
     ),
 ];
 
@@ -136,38 +142,6 @@ pub fn check_engine(plan: &Plan, engine: &str) -> Vec<Problem> {
         ));
     }
     found
-}
-
-/// The adapters that this program has an engine for; `any` leaves the choice to it.
-const ADAPTERS: [&str; 4] = ["native", "mock", "temporal", "any"];
-
-/// Reports a plan that is written for an engine that is not there.
-pub(super) fn check_adapter(
-    field: &Field<'_>,
-    adapter: &str,
-    fallback: Fallback,
-    p: &mut Problems,
-) {
-    if ADAPTERS.contains(&adapter) {
-        return;
-    }
-    let message = format!(
-        "the plan is written for the engine {}, which this program does not have",
-        quote(adapter)
-    );
-    match fallback {
-        Fallback::Reject => p
-            .error(codes::PLAN_ADAPTER_UNSUPPORTED, field.span(), message)
-            .help("write `targetAdapter: native` or `any`, or run the plan where that engine is"),
-        Fallback::Emulate | Fallback::Degrade => {
-            let rest = "; the native engine runs it, as `fallbackBehavior` says";
-            p.warn(
-                codes::PLAN_ADAPTER_UNSUPPORTED,
-                field.span(),
-                message + rest,
-            )
-        }
-    };
 }
 
 /// Checks the list against what is known, and notes what the plan means by it.

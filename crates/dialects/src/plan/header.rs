@@ -82,7 +82,7 @@ pub(super) fn read<'n>(root: &mut Fields<'n>, p: &mut Problems) -> Option<Header
     let fallback = fallback
         .and_then(|it| Fallback::read(&it, p))
         .unwrap_or_default();
-    let mut extra = about(&mut f, fallback, p);
+    let mut extra = about(&mut f, p);
     if let Some(word) = fallback.word() {
         extra.insert(FALLBACK.to_owned(), word.into());
     }
@@ -144,18 +144,14 @@ impl Header<'_> {
     }
 }
 
-fn about(f: &mut HeaderFields<'_, '_>, fallback: Fallback, p: &mut Problems) -> Map<String, Json> {
+fn about(f: &mut HeaderFields<'_, '_>, p: &mut Problems) -> Map<String, Json> {
     let mut extra = Map::new();
     for key in ["name", "description"] {
         if let Some(text) = f.opt(key, p).and_then(|it| it.text(p)) {
             extra.insert(key.to_owned(), text.into());
         }
     }
-    let adapter = f.opt("targetAdapter", p);
-    if let Some(field) = adapter
-        && let Some(adapter) = field.word(p)
-    {
-        capabilities::check_adapter(&field, adapter, fallback, p);
+    if let Some(adapter) = f.opt("targetAdapter", p).and_then(|it| it.word(p)) {
         extra.insert(ADAPTER.to_owned(), adapter.into());
     }
     if let Some(labels) = f.opt("labels", p) {

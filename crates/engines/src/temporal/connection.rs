@@ -12,19 +12,10 @@ use temporalio_common::protos::temporal::api::workflowservice::v1::DescribeNames
 
 use super::interpreter::{DEFINITION, STATUS, TENANT};
 use crate::address::TemporalAddress;
-use crate::codes::{ENGINE_ADDRESS, ENGINE_UNREACHABLE};
+use crate::host_thread::HostError;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
-
-/// Why the server cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum HostError {
-    #[error("{ENGINE_ADDRESS}: {0}")]
-    Address(String),
-    #[error("{ENGINE_UNREACHABLE}: {0}")]
-    Unreachable(String),
-}
 
 fn file(path: &str) -> Result<Vec<u8>, HostError> {
     std::fs::read(path)

@@ -1,11 +1,8 @@
 //! The host: this process as a worker of a Temporal server, on threads of its own.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stepwell_engine::store::RunNo;
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::{
     Client, WorkflowDescribeOptions, WorkflowExecutionStatus, WorkflowSignalOptions,
@@ -14,16 +11,15 @@ use temporalio_client::{
 use temporalio_common::search_attributes::SearchAttributes;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
-use tokio::runtime::Builder;
-use tokio::sync::{mpsc as channel, oneshot};
 
 use super::activities::EngineActivities;
-use super::connection::{HostError, connect, register_attributes};
+use super::connection::{connect, register_attributes};
 use super::interpreter::{DEFINITION, STATUS, TENANT};
 use super::workflow::{RunInput, RunWorkflow};
 use crate::address::TemporalAddress;
 use crate::bell::{Bell, Ring, RunNews};
 use crate::driver::Driver;
+use crate::host_thread::{HostError, HostParts, HostThread, Ready, Stopped};
 
 /// How long the worker rests before it begins again after a failure.
 const REST: Duration = Duration::from_secs(1);
@@ -39,77 +35,24 @@ const LAST_NEWS: Duration = Duration::from_millis(100);
 /// Local activities at a time: turns are short.
 const TURNS: usize = 100;
 
-/// What a host is made of.
-#[derive(Debug)]
-pub struct HostSetup {
-    pub address: TemporalAddress,
-    pub driver: Arc<Driver>,
-    /// The numbers of runs that have changed.
-    pub changes: channel::UnboundedReceiver<RunNo>,
-    /// What the ids of workflows begin with, and what the task queue is named after.
-    pub place: String,
-    /// Attempts at a time.
-    pub parallel: usize,
-    /// What this process is called.
-    pub identity: String,
-}
-
 /// This process as a worker of a Temporal server.
 #[derive(Debug)]
 pub struct TemporalHost {
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: HostThread,
 }
 
 impl TemporalHost {
     /// Connects and starts to work.
-    pub fn start(setup: HostSetup) -> Result<TemporalHost, HostError> {
-        let runtime = Builder::new_multi_thread()
-            .thread_name("stepwell-temporal")
-            .enable_all()
-            .build()
-            .map_err(|error| HostError::Unreachable(error.to_string()))?;
-        let (ready, is_ready) = mpsc::channel();
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new()
-            .name("stepwell-temporal".into())
-            .spawn(move || {
-                runtime.block_on(serve(setup, ready, stopped));
-                // Blocking calls of a store that does not answer must not hold up the end.
-                runtime.shutdown_background();
-            })
-            .map_err(|error| HostError::Unreachable(error.to_string()))?;
-        let host = TemporalHost {
-            stop: Some(stop),
-            thread: Some(thread),
-        };
-        match is_ready.recv() {
-            Ok(Ok(())) => Ok(host),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(HostError::Unreachable(
-                "the worker ended at its start".to_owned(),
-            )),
-        }
+    pub fn start(address: TemporalAddress, parts: HostParts) -> Result<TemporalHost, HostError> {
+        let serve = move |ready, stopped| serve(address, parts, ready, stopped);
+        Ok(TemporalHost {
+            _thread: HostThread::start("stepwell-temporal", serve)?,
+        })
     }
 }
 
-impl Drop for TemporalHost {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn serve(
-    setup: HostSetup,
-    ready: Sender<Result<(), HostError>>,
-    mut stopped: oneshot::Receiver<()>,
-) {
-    let client = match connect(&setup.address, &setup.identity).await {
+async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut stopped: Stopped) {
+    let client = match connect(&address, &setup.identity).await {
         Ok(client) => client,
         Err(error) => return drop(ready.send(Err(error))),
     };
@@ -119,7 +62,7 @@ async fn serve(
             return drop(ready.send(Err(HostError::Unreachable(error.to_string()))));
         }
     };
-    let searchable = register_attributes(&client, &setup.address.namespace).await;
+    let searchable = register_attributes(&client, &address.namespace).await;
     let place = setup.place;
     let queue = format!("stepwell-{}", place.trim_end_matches('/'));
     let bell = Bell::new(
@@ -129,7 +72,7 @@ async fn serve(
             client: client.clone(),
             queue: queue.clone(),
             place: place.clone(),
-            heartbeat_ms: u64::try_from(setup.address.heartbeat.as_millis()).unwrap_or(u64::MAX),
+            heartbeat_ms: u64::try_from(address.heartbeat.as_millis()).unwrap_or(u64::MAX),
             searchable,
         },
     );

@@ -21,6 +21,5 @@ mod interpreter;
 mod workflow;
 
 pub use activities::{EngineActivities, TurnRequest};
-pub use connection::HostError;
-pub use host::{HostSetup, TemporalHost};
+pub use host::TemporalHost;
 pub use workflow::{RunInput, RunWorkflow, UpdateAnswer};

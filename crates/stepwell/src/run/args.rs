@@ -148,7 +148,8 @@ pub(crate) struct ResumeArgs {
 /// Options of `run` and `resume`.
 #[derive(Debug, Args)]
 pub(super) struct GoArgs {
-    /// Engine that moves the run: `native`, `mock` (simulated work), or `temporal://HOST:PORT/NAMESPACE`
+    /// Engine that moves the run: `native`, `mock` (simulated work), `temporal://HOST:PORT/NAMESPACE`, or
+    /// `conductor+http://HOST:PORT/api`
     /// (docs/engines.md); `stepwell engines` lists what each can do
     #[arg(long, value_name = "ENGINE", default_value = "native")]
     pub(super) engine: String,

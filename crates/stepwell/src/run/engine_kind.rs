@@ -46,8 +46,8 @@ pub(super) fn kind(name: &str) -> Result<EngineKind> {
     }
     let Some(address) = EngineAddress::parse(name) else {
         return usage(format!(
-            "unknown engine {}; available: `native`, `mock`, `temporal://HOST:PORT/NAMESPACE`; `stepwell engines` lists what \
-             each can do",
+            "unknown engine {}; available: `native`, `mock`, `temporal://HOST:PORT/NAMESPACE`, \
+             `conductor+http://HOST:PORT/api`; `stepwell engines` lists what each can do",
             quote(name)
         ));
     };

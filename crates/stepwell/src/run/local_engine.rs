@@ -120,6 +120,12 @@ impl LocalEngine {
                 let (config, worker) = outside_engine::configure(config, engine, &*place.store)?;
                 let place_id = config.engine_place.clone();
                 let (changes, changed) = outside_engine::changes();
+                // Runs that are there already are looked at now: the engine may have lost what it was told of them.
+                for run_id in config.only.iter().flatten() {
+                    if let Some(run) = place.store.find(run_id)? {
+                        let _ = changes.send(run);
+                    }
+                }
                 let mut local = LocalEngine::observed(
                     place,
                     clock,
