@@ -5,8 +5,8 @@
 
 use crate::repo::Repo;
 use crate::{
-    Task, api, brokers, conformance, corpus, deps, engines, mutants, playbooks, postgres, schemas,
-    soak, tidy, ui,
+    Task, api, brokers, conformance, corpus, deps, mutants, playbooks, postgres, schemas, soak,
+    tidy, ui,
 };
 use anyhow::{Result, bail};
 use std::io::Write as _;
@@ -24,8 +24,7 @@ Each step is printed as the command that repeats it alone, with its duration. Ne
 and clippy. `test` needs PostgreSQL 15 or newer and installs it as root on Debian; `deps` installs
 cargo-deny and cargo-machete into target/tools, `api` installs schemathesis there. `ui` needs Node 20, `browser` Chromium too, which is installed as root on Debian;
 without them both print that they are skipped. `brokers` installs NATS, Redis and RabbitMQ, and uses Java and Maven for Kafka; what cannot be had is
-printed as skipped. `engines` prints which of Temporal and Conductor it skips for want of
-a server. `corpus` and `playbooks` print that they are skipped
+printed as skipped. `corpus` and `playbooks` print that they are skipped
 if there is no corpus next to the checkout.
 ";
 
@@ -91,10 +90,6 @@ const STEPS: &[Step] = &[
     Step {
         name: "browser",
         work: Work::Task(ui::browser, &["--flows"]),
-    },
-    Step {
-        name: "engines",
-        work: Work::Task(engines::run, &["--quick"]),
     },
     Step {
         name: "conformance",

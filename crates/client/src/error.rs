@@ -1,13 +1,17 @@
 //! Why a request was not done.
 
 use std::error::Error as _;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use rustls::CertificateError;
 
 /// The code of an answer that is not one of a Stepwell server.
 pub(crate) const SERVER_ANSWER_INVALID: &str = "SERVER_ANSWER_INVALID";
 const SERVER_ADDRESS_INVALID: &str = "SERVER_ADDRESS_INVALID";
 const SERVER_UNREACHABLE: &str = "SERVER_UNREACHABLE";
+const SERVER_UNTRUSTED: &str = "SERVER_UNTRUSTED";
 const TOKEN_EXPOSED: &str = "TOKEN_EXPOSED";
 
 /// Why a request was not done.
@@ -27,6 +31,11 @@ pub enum ClientError {
     #[error("SERVER_UNREACHABLE: the server cannot be reached: {}", causes(.0))]
     // Not a source: the message has all causes, and who prints sources would print them twice.
     Unreachable(reqwest::Error),
+    /// The certificate of the server is not one that the caller trusts. Waiting does not help.
+    #[error(
+        "SERVER_UNTRUSTED: the certificate of the server is not trusted: {0}; give the certificate of its authority with --ca FILE"
+    )]
+    Untrusted(String),
     /// The server refused the request.
     #[error("{code}: {detail}")]
     Refused {
@@ -40,8 +49,45 @@ pub enum ClientError {
 
 impl From<reqwest::Error> for ClientError {
     fn from(error: reqwest::Error) -> ClientError {
-        ClientError::Unreachable(error)
+        match certificate_fault(&error) {
+            Some(why) => ClientError::Untrusted(why),
+            None => ClientError::Unreachable(error),
+        }
     }
+}
+
+/// What is wrong with the certificate of the server, if that is the cause.
+fn certificate_fault(error: &reqwest::Error) -> Option<String> {
+    let mut cause = error.source();
+    while let Some(it) = cause {
+        // An error of the system hides the error that it was made of.
+        let inner = it.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let of_tls = inner.and_then(|it| it.downcast_ref::<rustls::Error>());
+        if let Some(rustls::Error::InvalidCertificate(why)) = of_tls.or(it.downcast_ref()) {
+            return Some(said(why));
+        }
+        cause = it.source();
+    }
+    None
+}
+
+fn said(why: &CertificateError) -> String {
+    let text = match why {
+        CertificateError::UnknownIssuer => "nobody vouches for it that is known here",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another name than that of the address"
+        }
+        CertificateError::Revoked => "it was revoked",
+        other if other.to_string().contains("CaUsedAsEndEntity") => {
+            "it is the certificate of an authority (CA:TRUE), which a server must not show as its own; make one with CA:FALSE"
+        }
+        other => return other.to_string(),
+    };
+    text.to_owned()
 }
 
 /// An error and everything that has caused it: only the last cause says what happened.
@@ -63,7 +109,8 @@ impl ClientError {
             ClientError::Address(..)
             | ClientError::Certificates(..)
             | ClientError::Name(_)
-            | ClientError::PlainToken(_) => false,
+            | ClientError::PlainToken(_)
+            | ClientError::Untrusted(_) => false,
             ClientError::Unreachable(error) => !error.is_builder(),
             ClientError::Refused { status, .. } => *status == 429 || *status >= 500,
         }
@@ -80,7 +127,8 @@ impl ClientError {
             ClientError::Address(..)
             | ClientError::Certificates(..)
             | ClientError::Name(_)
-            | ClientError::PlainToken(_) => false,
+            | ClientError::PlainToken(_)
+            | ClientError::Untrusted(_) => false,
         }
     }
 
@@ -96,7 +144,8 @@ impl ClientError {
             ClientError::Address(..)
             | ClientError::Certificates(..)
             | ClientError::Name(_)
-            | ClientError::PlainToken(_) => false,
+            | ClientError::PlainToken(_)
+            | ClientError::Untrusted(_) => false,
         }
     }
 
@@ -109,6 +158,7 @@ impl ClientError {
             }
             ClientError::PlainToken(_) => TOKEN_EXPOSED,
             ClientError::Unreachable(_) => SERVER_UNREACHABLE,
+            ClientError::Untrusted(_) => SERVER_UNTRUSTED,
             ClientError::Refused { code, .. } => code,
         }
     }
@@ -122,6 +172,7 @@ impl ClientError {
             | ClientError::Certificates(..)
             | ClientError::Name(_)
             | ClientError::PlainToken(_)
+            | ClientError::Untrusted(_)
             | ClientError::Unreachable(_) => None,
         }
     }

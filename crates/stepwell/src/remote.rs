@@ -384,6 +384,7 @@ impl Waiting<'_> {
             | ClientError::Certificates(..)
             | ClientError::Name(_)
             | ClientError::PlainToken(_)
+            | ClientError::Untrusted(_)
             | ClientError::Unreachable(_) => None,
         };
         let is_first = self.since.is_none();

@@ -30,6 +30,7 @@ fn not_carried(error: ClientError) -> NotCarried {
         | ClientError::Certificates(..)
         | ClientError::Name(_)
         | ClientError::PlainToken(_)
+        | ClientError::Untrusted(_)
         | ClientError::Unreachable(_)
         | ClientError::Refused { .. }) => NotCarried::Failed(error.to_string()),
     }
