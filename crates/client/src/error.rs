@@ -60,13 +60,15 @@ impl From<reqwest::Error> for ClientError {
 fn certificate_fault(error: &reqwest::Error) -> Option<String> {
     let mut cause = error.source();
     while let Some(it) = cause {
-        // An error of the system hides the error that it was made of.
-        let inner = it.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let of_tls = inner.and_then(|it| it.downcast_ref::<rustls::Error>());
-        if let Some(rustls::Error::InvalidCertificate(why)) = of_tls.or(it.downcast_ref()) {
+        if let Some(rustls::Error::InvalidCertificate(why)) = it.downcast_ref() {
             return Some(said(why));
         }
-        cause = it.source();
+        // An error of the system is no source of what it was made of.
+        let made_of = it.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        cause = match made_of {
+            Some(inner) => Some(inner),
+            None => it.source(),
+        };
     }
     None
 }
