@@ -5,8 +5,7 @@
 
 use crate::repo::Repo;
 use crate::{
-    Task, api, brokers, conformance, corpus, deps, mutants, playbooks, postgres, schemas, soak,
-    tidy, ui,
+    Task, api, conformance, corpus, deps, mutants, playbooks, postgres, schemas, soak, tidy, ui,
 };
 use anyhow::{Result, bail};
 use std::io::Write as _;
@@ -23,8 +22,7 @@ Usage: cargo xtask ci [--list] [--from STEP]
 Each step is printed as the command that repeats it alone, with its duration. Needs Rust with rustfmt
 and clippy. `test` needs PostgreSQL 15 or newer and installs it as root on Debian; `deps` installs
 cargo-deny and cargo-machete into target/tools, `api` installs schemathesis there. `ui` needs Node 20, `browser` Chromium too, which is installed as root on Debian;
-without them both print that they are skipped. `brokers` installs NATS, Redis and RabbitMQ, and uses Java and Maven for Kafka; what cannot be had is
-printed as skipped. `corpus` and `playbooks` print that they are skipped
+without them both print that they are skipped. `corpus` and `playbooks` print that they are skipped
 if there is no corpus next to the checkout.
 ";
 
@@ -78,10 +76,6 @@ const STEPS: &[Step] = &[
     Step {
         name: "soak",
         work: Work::Task(soak::run, &["--minutes", "1", "--rate", "10"]),
-    },
-    Step {
-        name: "brokers",
-        work: Work::Task(brokers::run, &["--quick"]),
     },
     Step {
         name: "ui",
