@@ -126,7 +126,7 @@ fn one(
     if runs != messages - 1 {
         bail!("{runs} runs for {} messages", messages - 1);
     }
-    let buried = programs.broker(&["drain", dead, "check", "1", "20"])?;
+    let buried = programs.broker(&["drain", dead, "check", "1", "60"])?;
     if buried.lines().next().is_none() {
         bail!("the dead-letter place is empty");
     }

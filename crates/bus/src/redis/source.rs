@@ -1,5 +1,6 @@
-//! Messages from a Redis stream, by a consumer group that all servers share. What another server has taken and not finished
-//! is taken over after half a minute.
+//! Messages from a Redis stream, by a consumer group that all servers share. A server is one consumer, also when it connects
+//! again: it begins with what it had taken and not finished. What another server has taken and not finished is taken over
+//! after half a minute.
 
 use std::time::Duration;
 
@@ -20,6 +21,10 @@ const WAIT: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(30);
 /// How often what others left is looked for, in calls.
 const CLAIM_EVERY: u32 = 10;
+/// After this time without a call, a consumer that has nothing is removed from the group.
+const FORGOTTEN: Duration = Duration::from_secs(3_600);
+/// How the names of consumers begin.
+const CONSUMER: &str = "stepwell-";
 
 /// A stream that messages come from.
 #[derive(Debug)]
@@ -27,6 +32,8 @@ pub(crate) struct RedisSource {
     address: BrokerAddress,
     around: Surroundings,
     stream: String,
+    /// The name of this server in the group.
+    consumer: String,
 }
 
 impl RedisSource {
@@ -41,6 +48,7 @@ impl RedisSource {
         Ok(RedisSource {
             stream: stream.to_owned(),
             around: around.clone(),
+            consumer: format!("{CONSUMER}{}", uuid::Uuid::now_v7()),
             address,
         })
     }
@@ -64,15 +72,18 @@ impl RedisSource {
         {
             return Err(super::failure(&error));
         }
-        Ok(RedisMessages {
+        let mut messages = RedisMessages {
             connection,
             stream: self.stream.clone(),
             dead: self.dead(),
             group: group.to_owned(),
-            consumer: format!("stepwell-{}", uuid::Uuid::now_v7()),
+            consumer: self.consumer.clone(),
+            begins: true,
             calls: 0,
             open: Vec::new(),
-        })
+        };
+        messages.forget_others().await.map_err(Failure::Down)?;
+        Ok(messages)
     }
 }
 
@@ -99,6 +110,8 @@ struct RedisMessages {
     dead: String,
     group: String,
     consumer: String,
+    /// Whether this consumer may still have messages of an earlier connection.
+    begins: bool,
     calls: u32,
     /// The ids of the messages that are not done.
     open: Vec<String>,
@@ -116,7 +129,11 @@ impl RedisMessages {
     async fn fetch(&mut self) -> Result<Vec<Received>, String> {
         self.open.clear();
         let mut entries = Vec::new();
-        if self.calls.is_multiple_of(CLAIM_EVERY) {
+        if self.begins {
+            entries = self.taken().await?;
+            self.begins = !entries.is_empty();
+        }
+        if entries.is_empty() && self.calls.is_multiple_of(CLAIM_EVERY) {
             let mut claim = redis::cmd("XAUTOCLAIM");
             let idle = u64::try_from(IDLE.as_millis()).unwrap_or(u64::MAX);
             claim
@@ -131,12 +148,7 @@ impl RedisMessages {
         }
         self.calls = self.calls.wrapping_add(1);
         if entries.is_empty() {
-            let mut read = redis::cmd("XREADGROUP");
-            let wait = u64::try_from(WAIT.as_millis()).unwrap_or(1_000);
-            read.arg("GROUP").arg(&self.group).arg(&self.consumer);
-            read.arg("COUNT").arg(BATCH).arg("BLOCK").arg(wait);
-            read.arg("STREAMS").arg(&self.stream).arg(">");
-            entries = first_stream(&self.ask(&read).await?);
+            entries = self.read(">").await?;
         }
         let mut received = Vec::with_capacity(entries.len());
         for (id, fields) in entries {
@@ -144,6 +156,35 @@ impl RedisMessages {
             self.open.push(id);
         }
         Ok(received)
+    }
+
+    /// Entries for this consumer: those that nobody has, `>`, or those that it has and are not done, `0`.
+    async fn read(&mut self, after: &str) -> Result<Vec<Entry>, String> {
+        let mut read = redis::cmd("XREADGROUP");
+        let wait = u64::try_from(WAIT.as_millis()).unwrap_or(1_000);
+        read.arg("GROUP").arg(&self.group).arg(&self.consumer);
+        read.arg("COUNT").arg(BATCH).arg("BLOCK").arg(wait);
+        read.arg("STREAMS").arg(&self.stream).arg(after);
+        Ok(first_stream(&self.ask(&read).await?))
+    }
+
+    /// What this consumer has taken and not finished.
+    async fn taken(&mut self) -> Result<Vec<Entry>, String> {
+        self.read("0").await
+    }
+
+    /// Removes consumers of servers that are gone from the group: each start of a server makes a new one.
+    async fn forget_others(&mut self) -> Result<(), String> {
+        let mut list = redis::cmd("XINFO");
+        list.arg("CONSUMERS").arg(&self.stream).arg(&self.group);
+        let consumers = self.ask(&list).await?;
+        for name in forgotten(&consumers) {
+            let mut remove = redis::cmd("XGROUP");
+            remove.arg("DELCONSUMER").arg(&self.stream);
+            remove.arg(&self.group).arg(name);
+            self.ask(&remove).await?;
+        }
+        Ok(())
     }
 
     /// The body is the field `event`, `data` or `payload`, or else all fields as one object.
@@ -230,6 +271,9 @@ impl MessageSource for RedisMessages {
 
     fn close(&mut self) -> SourceFuture<'_, ()> {
         Box::pin(async move {
+            // Also those of an answer that nobody read any more.
+            let taken = self.taken().await?;
+            self.open = taken.into_iter().map(|it| it.0).collect();
             if self.open.is_empty() {
                 return Ok(());
             }
@@ -245,6 +289,54 @@ impl MessageSource for RedisMessages {
             self.ask(&claim).await.map(drop)
         })
     }
+}
+
+/// The consumers of an answer that have nothing and have not called for long.
+fn forgotten(consumers: &Value) -> Vec<String> {
+    let of_one = |consumer: &Value| {
+        let fields = fields(consumer)?;
+        let number = |name: &str| fields.iter().find(|it| it.0 == name)?.1.parse::<u64>().ok();
+        let name = &fields.iter().find(|it| it.0 == "name")?.1;
+        let is_gone = number("pending")? == 0
+            && u128::from(number("idle")?) > FORGOTTEN.as_millis()
+            && name.starts_with(CONSUMER);
+        is_gone.then(|| name.clone())
+    };
+    let consumers = consumers.as_sequence().unwrap_or_default();
+    consumers.iter().filter_map(of_one).collect()
+}
+
+/// The fields of one consumer as texts.
+fn fields(consumer: &Value) -> Option<Vec<(String, String)>> {
+    let text = |value: &Value| {
+        if let Value::Int(number) = value {
+            return Some(number.to_string());
+        }
+        Some(String::from_utf8_lossy(&bytes(value)?).into_owned())
+    };
+    let pairs = pairs(consumer)?.into_iter();
+    Some(
+        pairs
+            .filter_map(|it| Some((text(it.0)?, text(it.1)?)))
+            .collect(),
+    )
+}
+
+/// Names and values: with the older protocol a list in which they alternate, with the newer one a map.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of values of the protocol"
+)]
+fn pairs(value: &Value) -> Option<Vec<(&Value, &Value)>> {
+    Some(match value {
+        Value::Map(pairs) => pairs.iter().map(|it| (&it.0, &it.1)).collect(),
+        list => {
+            let pairs = list.as_sequence()?.chunks_exact(2);
+            pairs
+                .filter_map(|it| Some((it.first()?, it.get(1)?)))
+                .collect()
+        }
+    })
 }
 
 /// The entries of the first stream of an answer: with the older protocol a list of [key, entries], with the newer one a map.
@@ -267,27 +359,13 @@ fn read_entries(value: &Value) -> Vec<Entry> {
     entries.iter().filter_map(read_entry).collect()
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the kinds of values of the protocol"
-)]
 fn read_entry(value: &Value) -> Option<Entry> {
     let parts = value.as_sequence()?;
-    let id = bytes(parts.first()?)?;
-    let fields = match parts.get(1)? {
-        Value::Map(pairs) => {
-            let pair = |it: &(Value, Value)| Some((bytes(&it.0)?, bytes(&it.1)?));
-            pairs.iter().filter_map(pair).collect::<Vec<_>>()
-        }
-        list => {
-            let list = list.as_sequence()?;
-            let pair = |it: &[Value]| Some((bytes(it.first()?)?, bytes(it.get(1)?)?));
-            list.chunks(2).filter_map(pair).collect()
-        }
-    };
     let text = |it: Vec<u8>| String::from_utf8_lossy(&it).into_owned();
-    let fields = fields.into_iter().map(|(name, value)| (text(name), value));
-    Some((text(id), fields.collect()))
+    let id = text(bytes(parts.first()?)?);
+    let fields = pairs(parts.get(1)?)?.into_iter();
+    let field = |it: (&Value, &Value)| Some((text(bytes(it.0)?), bytes(it.1)?));
+    Some((id, fields.filter_map(field).collect()))
 }
 
 #[expect(
