@@ -167,7 +167,7 @@ fn flush_store(args: &FlushArgs, place: &StoreArgs) -> Result<Exit> {
     let dead = dead(&*store, &names)?;
     let outlet = args.sinks.publish(&store)?;
     let stop = interrupts(None)?.stop;
-    let left = outlet.empty(Duration::from_secs(args.timeout), &stop)?;
+    let left = outlet.empty(&*store, Duration::from_secs(args.timeout), &stop)?;
     let given_up = self::dead(&*store, &names)?.saturating_sub(dead);
     tell_flushed(args.output, waited, given_up, &left)
 }

@@ -390,7 +390,7 @@ fn watch(
             End::Interrupted => EMPTYING.1,
             End::Over | End::GaveUp(_) => EMPTYING.0,
         };
-        let left = outlet.empty(patience, &AtomicBool::new(false))?;
+        let left = outlet.empty(&*place.store, patience, &AtomicBool::new(false))?;
         notes.extend(outbox::left(&left, args.store.store(), place.durable));
     }
     // A result that nobody finds again is no result.

@@ -237,20 +237,22 @@ impl SinkPublishers {
         Notify::all(self.publishers.iter().map(Publishers::notify))
     }
 
-    /// Delivers pending deliveries until the timeout or a stop. Returns the remaining number per sink.
+    /// Delivers pending deliveries until the timeout or a stop. Returns the remaining number per sink, as `store` has it:
+    /// that of the caller, which is waited for.
     pub(crate) fn empty(
         mut self,
+        store: &dyn Store,
         patience: Duration,
         stop: &AtomicBool,
     ) -> Result<Vec<(String, u64)>> {
         let until = Instant::now() + patience;
         if self.all {
-            let sinks = self.store.sinks()?;
+            let sinks = store.sinks()?;
             self.start(&sinks)?;
         }
         self.notify().notify();
         let wait = || -> Result<()> {
-            while !left(&*self.store, &self.names)?.is_empty()
+            while !left(store, &self.names)?.is_empty()
                 && Instant::now() < until
                 && !stop.load(Ordering::SeqCst)
             {
@@ -264,7 +266,7 @@ impl SinkPublishers {
             publishers.stop(Duration::from_secs(1));
         }
         waited?;
-        left(&*self.store, &self.names)
+        left(store, &self.names)
     }
 }
 

@@ -36,6 +36,16 @@ impl Asks {
             Asks::EngineWrites => 4,
         }
     }
+
+    /// Whose wait is over when a call of this one was answered. An engine that could not read does not always read again
+    /// soon, so its wait must not last until then; a store that takes writes serves everyone.
+    fn proves(self) -> u8 {
+        match self {
+            Asks::EngineReads => Asks::EngineReads.bit(),
+            Asks::Caller => Asks::Caller.bit() | Asks::EngineReads.bit(),
+            Asks::EngineWrites => u8::MAX,
+        }
+    }
 }
 
 /// Is told of a wait.
@@ -143,7 +153,7 @@ impl Patience {
             };
             self.failed(Asks::Caller, &error);
             if let Some(error) = self.given_up(Duration::ZERO) {
-                self.forget(Asks::Caller);
+                self.forget(Asks::Caller.bit());
                 return Err(given_up(error));
             }
             thread::sleep(pause);
@@ -189,10 +199,10 @@ impl Patience {
 
     /// A call was answered.
     pub fn answered(&self, asks: Asks) {
-        if self.failing.load(Ordering::Relaxed) & asks.bit() == 0 {
+        if self.failing.load(Ordering::Relaxed) & asks.proves() == 0 {
             return;
         }
-        let wait = self.forget(asks);
+        let wait = self.forget(asks.proves());
         if let Some(wait) = wait.filter(|wait| wait.said) {
             self.listener.over(wait.since.elapsed());
         }
@@ -222,11 +232,11 @@ impl Patience {
         Some(error)
     }
 
-    /// One of those who wait does not wait any longer. Gives back the wait if it was the last one.
-    fn forget(&self, asks: Asks) -> Option<Wait> {
+    /// These of those who wait do not wait any longer. Gives back the wait if nobody waits now.
+    fn forget(&self, bits: u8) -> Option<Wait> {
         let mut wait = self.lock();
-        let before = self.failing.fetch_and(!asks.bit(), Ordering::SeqCst);
-        match before & !asks.bit() {
+        let before = self.failing.fetch_and(!bits, Ordering::SeqCst);
+        match before & !bits {
             0 => wait.take(),
             _ => None,
         }
@@ -329,5 +339,19 @@ mod tests {
         assert!(patience.is_waiting());
         patience.answered(Asks::EngineWrites);
         assert!(!patience.is_waiting());
+    }
+
+    #[test]
+    fn a_read_that_is_not_made_again_is_not_waited_for() {
+        let patience = Patience::new(Some(Duration::from_millis(20)), Said::default());
+        for answered in [Asks::EngineReads, Asks::Caller, Asks::EngineWrites] {
+            patience.failed(Asks::EngineReads, &away());
+            patience.answered(answered);
+            thread::sleep(Duration::from_millis(30));
+            // Long after it: a new wait, not the end of the old one.
+            patience.failed(Asks::Caller, &away());
+            assert_eq!(patience.given_up(Duration::ZERO), None, "{answered:?}");
+            patience.answered(Asks::Caller);
+        }
     }
 }

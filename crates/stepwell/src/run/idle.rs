@@ -155,7 +155,7 @@ pub(super) fn wait(
             End::Interrupted => EMPTYING.1,
             End::Over | End::GaveUp(_) => EMPTYING.0,
         };
-        let left = outlet.empty(patience, &AtomicBool::new(false))?;
+        let left = outlet.empty(&*place.store, patience, &AtomicBool::new(false))?;
         for note in outbox::left(&left, args.go.store.store(), place.durable) {
             log::line(&format!("note: {note}"));
         }
