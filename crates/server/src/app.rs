@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use stepwell_bus::Surroundings;
@@ -54,6 +55,8 @@ pub(crate) struct App {
     pub(crate) feed: Feed,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
+    /// The server serves on and is about to stop.
+    pub(crate) will_stop: AtomicBool,
     readers: Arc<Semaphore>,
 }
 
@@ -121,6 +124,7 @@ impl App {
             parts,
             feed: Feed::new(),
             stopping: CancellationToken::new(),
+            will_stop: AtomicBool::new(false),
             readers: Arc::new(Semaphore::new(readers)),
         }
     }

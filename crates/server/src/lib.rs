@@ -13,6 +13,7 @@
 //! - `retention`: deletes runs that ended long ago.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
 //! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
+//! - `named_documents`: what schedules, webhooks and sources have in common in the store.
 //! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
 //! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
 //! - `sources`: messages of brokers that start runs or deliver events; `intake`: what webhooks and sources share.
@@ -35,6 +36,7 @@ mod feed;
 mod intake;
 mod listener;
 mod metrics;
+mod named_documents;
 mod problem;
 mod retention;
 mod schedules;

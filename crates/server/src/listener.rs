@@ -12,18 +12,23 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderValue, Request, header};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer as _, Service, ServiceExt as _};
 
+use crate::codes;
+use crate::problem::ApiProblem;
 use crate::settings::ServerSettings;
 use crate::tls::Tls;
 
@@ -78,37 +83,31 @@ pub(crate) async fn serve(
         };
         // Answers are small and someone waits for each of them.
         let _ = stream.set_nodelay(true);
-        let asked = Arc::new(AtomicBool::new(false));
-        let service = service(router.clone(), from, Arc::clone(&asked));
-        let (builder, watcher) = (Arc::clone(&builder), graceful.watcher());
+        let line = Line {
+            builder: Arc::clone(&builder),
+            watcher: graceful.watcher(),
+            router: router.clone(),
+            from,
+            patience,
+        };
         let (acceptor, stopping) = (acceptor.clone(), stopping.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            let ended = match acceptor {
-                None => {
-                    let io = TokioIo::new(stream);
-                    let connection = builder.serve_connection_with_upgrades(io, service);
-                    let connection = watcher.watch(connection.into_owned());
-                    while_asked(Box::pin(connection), asked, patience).await
-                }
-                Some(acceptor) => {
-                    // Not in the loop: one who is slow must not keep others waiting.
-                    let shaken = tokio::select! {
-                        shaken = tokio::time::timeout(patience, acceptor.accept(stream)) => shaken,
-                        () = stopping.cancelled() => return,
-                    };
-                    let Ok(Ok(stream)) = shaken else {
-                        tracing::debug!(%from, "a TLS handshake failed or took too long");
-                        return;
-                    };
-                    let io = TokioIo::new(stream);
-                    let connection = builder.serve_connection_with_upgrades(io, service);
-                    let connection = watcher.watch(connection.into_owned());
-                    while_asked(Box::pin(connection), asked, patience).await
-                }
+            let Some(acceptor) = acceptor else {
+                return line.serve(stream).await;
             };
-            if let Some(Err(error)) = ended {
-                tracing::debug!(%error, "a connection ended with an error");
+            // Not in the loop: one who is slow must not keep others waiting.
+            let secured = secured(&acceptor, stream);
+            let secured = tokio::select! {
+                secured = tokio::time::timeout(patience, secured) => secured,
+                () = stopping.cancelled() => return,
+            };
+            match secured {
+                Ok(Ok(Secured::Tls(stream))) => line.serve(stream).await,
+                Ok(Ok(Secured::Plain(stream))) => line.refuse(stream).await,
+                Ok(Err(_)) | Err(_) => {
+                    tracing::debug!(%from, "a TLS handshake failed or took too long");
+                }
             }
         });
     }
@@ -118,6 +117,56 @@ pub(crate) async fn serve(
         .is_err()
     {
         tracing::warn!("connections that did not end in time were closed");
+    }
+}
+
+/// A connection to a server with TLS.
+enum Secured {
+    Tls(Box<TlsStream<TcpStream>>),
+    /// The other side began with a request of HTTP.
+    Plain(TcpStream),
+}
+
+async fn secured(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<Secured> {
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    // Requests begin with the name of a method; a handshake never begins with a letter.
+    match first[0].is_ascii_uppercase() {
+        true => Ok(Secured::Plain(stream)),
+        false => Ok(Secured::Tls(Box::new(acceptor.accept(stream).await?))),
+    }
+}
+
+/// What serves one connection.
+struct Line {
+    builder: Arc<Builder<TokioExecutor>>,
+    watcher: Watcher,
+    router: Router,
+    from: SocketAddr,
+    patience: Duration,
+}
+
+impl Line {
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let asked = Arc::new(AtomicBool::new(false));
+        let service = service(self.router, self.from, Arc::clone(&asked));
+        let io = TokioIo::new(stream);
+        let connection = self.builder.serve_connection_with_upgrades(io, service);
+        let connection = self.watcher.watch(connection.into_owned());
+        let ended = while_asked(Box::pin(connection), asked, self.patience).await;
+        if let Some(Err(error)) = ended {
+            tracing::debug!(%error, "a connection ended with an error");
+        }
+    }
+
+    /// Answers all requests of who speaks HTTP where TLS is spoken: a connection that is only closed looks like a server that
+    /// is away, and is tried again and again.
+    async fn refuse(mut self, stream: TcpStream) {
+        self.router = Router::new().fallback(async || {
+            let why = "this server speaks TLS: use its address with https://";
+            ApiProblem::new(StatusCode::BAD_REQUEST, codes::TLS_REQUIRED, why)
+        });
+        self.serve(stream).await;
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::access::{Gate, LOCAL, TrailWriter};
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
+use crate::codes;
 use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
 use crate::deliveries::{Bell, Deliveries, TIMEOUT};
 use crate::metrics::{Counted, Metrics};
@@ -127,7 +129,10 @@ pub struct RegisteredFile {
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    #[error("the server cannot listen on {address}")]
+    #[error(
+        "{}: the server cannot listen on {address}: {source}",
+        codes::LISTEN_FAILED
+    )]
     Listen {
         address: SocketAddr,
         source: io::Error,
@@ -211,7 +216,9 @@ impl Server {
             shards: Shard::suited(),
             ..Setup::new(store.clone(), worker)
         })?;
+        let source_states = sources::SourceStates::default();
         metrics.watch(Counted {
+            sources: source_states.clone(),
             stats: service.stats().clone(),
             projector: projector.handle(),
             telemetry: telemetry.clone(),
@@ -260,7 +267,7 @@ impl Server {
             plans,
             secrets,
             around: around.clone(),
-            sources: sources::SourceStates::default(),
+            sources: source_states,
             due,
             error_page: parts.error_page,
             limits: parts.limits,
@@ -311,6 +318,12 @@ impl Server {
             revision: registered.revision.revision,
             created: registered.created,
         })
+    }
+
+    /// Says that the server is about to stop: it serves on, and is not ready any more. For what watches `/readyz` and sends
+    /// requests elsewhere.
+    pub fn will_stop(&self) {
+        self.app.will_stop.store(true, Ordering::SeqCst);
     }
 
     /// Stops: no new connection, requests and work in flight have the grace to end, the rest is given back.

@@ -31,6 +31,9 @@ The server works on all runs of the store, as `stepwell serve` does; Ctrl-C stop
 
 Exit codes: 0 stopped, 1 the store cannot be used or the address is taken, 2 wrong usage.";
 
+/// What `stepwell check` says of files that are no definitions: manifests of other programs, and files without content.
+const FOREIGN: [&str; 3] = ["LANGUAGE_UNKNOWN", "SOURCE_MANY_DOCUMENTS", "SOURCE_EMPTY"];
+
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
     /// Folder with the definitions
@@ -104,7 +107,7 @@ impl Loader {
         let shown = path.strip_prefix("./").unwrap_or(path).display();
         let definition = Definition::open(&path.to_string_lossy());
         let mut found = definition.errors();
-        if definition.loaded.dialect.is_none() && found.all(|it| it.code == "LANGUAGE_UNKNOWN") {
+        if definition.loaded.dialect.is_none() && found.all(|it| FOREIGN.contains(&it.code)) {
             // Other files have these endings too.
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! `stepwell serve`: the server, until it is told to stop.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -9,14 +9,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use stepwell::files::{FetchedDefinition, Files};
-use stepwell::server_settings::{AccessWord, ServerSection};
+use stepwell::server_settings::{AccessWord, ServerSection, listen_address};
 use stepwell::settings::Settings;
 use stepwell_dialects::Problem;
 use stepwell_dialects::plan::reference::PlanRef;
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::store::{Patience, PatientStore};
 use stepwell_server::{
-    Access, FetchPlan, FetchedPlan, PORT, Server, ServerParts, ServerSettings, TokenBook,
+    Access, FetchPlan, FetchedPlan, PORT, Server, ServerError, ServerParts, ServerSettings,
+    TokenBook,
 };
 use stepwell_stores::OpenMode;
 
@@ -51,7 +52,7 @@ Exit codes: 0 stopped, 1 the store cannot be used or the address is taken, 2 wro
 pub(crate) struct ServeArgs {
     /// Address and port to listen on [default: the variable STEPWELL_LISTEN, else `[server] listen`, else
     /// 127.0.0.1:7117]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// Who may use the server [default: the variable STEPWELL_ACCESS, else `[server] access`, else open]
     #[arg(long, value_enum)]
@@ -94,13 +95,9 @@ fn listens(args: &ServeArgs, settings: &Settings) -> Result<ServerSettings> {
     let listen = match (args.listen, set(LISTEN)) {
         (Some(listen), _) => Some(listen),
         (None, None) => section.listen,
-        (None, Some(text)) => match text.parse() {
+        (None, Some(text)) => match listen_address(&text) {
             Ok(listen) => Some(listen),
-            Err(_) => {
-                return usage(format!(
-                    "the variable {LISTEN} is {text:?}; write an address and a port, such as 127.0.0.1:7117"
-                ));
-            }
+            Err(help) => return usage(format!("the variable {LISTEN} is {text:?}; {help}")),
         },
     };
     let word = match (args.access, set(ACCESS)) {
@@ -190,6 +187,7 @@ pub(crate) fn until_stopped(
     };
     // Each connection is an open file.
     file_limit::raise();
+    let notice = settings.server.stop_notice;
     let server = start(args, settings, listens)?;
     log::line(&format!("serving on {scheme}://{}", server.address()));
     loop {
@@ -198,6 +196,14 @@ pub(crate) fn until_stopped(
         if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
             break;
         }
+    }
+    if !notice.is_zero() {
+        server.will_stop();
+        log::line(&format!(
+            "stopping in {} s: /readyz says so meanwhile; a second signal stops now",
+            notice.as_secs()
+        ));
+        let _ = stopped.recv_timeout(notice);
     }
     log::line("stopping: requests and steps have 10 seconds to end");
     server.stop()?;
@@ -218,6 +224,15 @@ fn secured(settings: &mut Settings, listens: &ServerSettings, whose: Whose) {
 
 fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Result<Server> {
     let address = args.store.address()?;
+    // A port that is taken is told at once, and not after waiting for a store that the same process has.
+    let listen = listens.listen;
+    if let Err(source) = TcpListener::bind(listen) {
+        return Err(ServerError::Listen {
+            address: listen,
+            source,
+        }
+        .into());
+    }
     let open = args.store.open(&address, OpenMode::Own)?;
     let data = args.data.open(&address)?;
     let crew = match args.no_worker {

@@ -17,8 +17,22 @@ pub struct ServerSection {
     pub access: Option<AccessWord>,
     pub tls: Option<TlsFiles>,
     pub oidc: Option<OidcSettings>,
+    /// How long a server that is told to stop serves on and says that it is not ready.
+    pub stop_notice: Duration,
     rate: RateTable,
     limits: LimitTable,
+}
+
+/// An address to listen on. A name can stand for several addresses, so only `localhost` is understood.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    numeric.parse().map_err(|_| {
+        "write an IP address and a port, such as 127.0.0.1:7117, [::1]:7117 or 0.0.0.0:7117"
+            .to_owned()
+    })
 }
 
 /// Who may use a server, in a word.
@@ -34,12 +48,13 @@ pub enum AccessWord {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ServerTable {
-    listen: Option<SocketAddr>,
+    listen: Option<String>,
     access: Option<AccessWord>,
     tls: Option<TlsTable>,
     oidc: Option<OidcTable>,
     rate: RateTable,
     limits: LimitTable,
+    stop_notice_seconds: Option<u64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -121,9 +136,17 @@ impl TryFrom<ServerTable> for ServerSection {
             }
         }
         table.limits.check()?;
+        let listen = table.listen.map(|text| {
+            listen_address(&text).map_err(|help| format!("listen: {text:?} is no address; {help}"))
+        });
+        let stop_notice = table.stop_notice_seconds.unwrap_or(0);
+        if stop_notice > 300 {
+            return Err("stop_notice_seconds: a number from 0 to 300 is needed".to_owned());
+        }
         Ok(ServerSection {
             limits: table.limits,
-            listen: table.listen,
+            stop_notice: Duration::from_secs(stop_notice),
+            listen: listen.transpose()?,
             access: table.access,
             tls: table.tls.map(|it| TlsFiles {
                 cert: it.cert,
@@ -244,6 +267,7 @@ mod tests {
         for wrong in [
             "access = 'none'",
             "listen = 'here'",
+            "stop_notice_seconds = 301",
             "[tls]\ncert = 'c'",
             "[oidc]\nissuer = 'https://i'\naudience = 'a'",
             "access = 'tokens'\n[oidc]\nissuer = 'http://i'\naudience = 'a'",

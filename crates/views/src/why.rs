@@ -208,11 +208,23 @@ pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> 
                     of_step(target.step_ref()),
                 )
             }
-            WakeSource::Lease { target, .. } => {
+            WakeSource::Lease { target, until } => {
                 let name = target_name(plan, target);
                 let lost = lost(state, target);
-                let says = format!("{name}: the worker that executes the step{lost}");
-                let timeout = state.target(target).and_then(|run| run.timer());
+                let run = state.target(target);
+                let worker = run.and_then(|run| run.lease()).map(|it| &*it.worker);
+                let worker = worker.map_or_else(String::new, |it| format!(" {it}"));
+                // Heartbeats extend the lease in the store, each by its whole length.
+                let granted = of_step(target.step_ref()).map(|since| until.since(since));
+                let within = match granted {
+                    Some(length) if length > 0 => format!(" within {}", duration(length)),
+                    _ => String::new(),
+                };
+                let says = format!(
+                    "{name}: the worker{worker} that executes the step{lost}; without a sign of life from the worker the lease \
+                     ends{within}, and the engine goes on with the step as its definition says"
+                );
+                let timeout = run.and_then(|run| run.timer());
                 let reason = Reason::new("lease", Some(name), says);
                 (
                     reason.until(timeout.map(|it| it.0)),

@@ -3237,7 +3237,7 @@ export interface components {
             };
             /**
              * @description There may be more runs than were counted. Runs of a tenant and of a status are counted up to 100,000 for each
-             *     status; with other conditions the newest 5,000 runs are looked at that an index finds.
+             *     status; with other conditions the newest 2,000 runs are looked at that an index finds.
              */
             partial?: boolean;
             /** Format: int64 */
@@ -3481,7 +3481,7 @@ export interface components {
         RunPage: {
             /**
              * @description The `before` of the next page; absent on the last page. A page may have fewer runs than asked for, or none, and be
-             *     followed by others: conditions that no index has are looked for in 5,000 runs at a time. So may a page with `state`.
+             *     followed by others: conditions that no index has are looked for in 2,000 runs at a time. So may a page with `state`.
              */
             next?: string | null;
             runs: components["schemas"]["RunRow"][];

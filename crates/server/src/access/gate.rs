@@ -12,7 +12,7 @@ use stepwell_kernel::time::Time;
 use super::oidc::{Identity, Oidc};
 use super::rate::{Buckets, RateSettings};
 use super::right::ServerRole;
-use super::session::{self, LASTS_MS, SessionClaims, SessionOf, Signer};
+use super::session::{LASTS_MS, SessionClaims, SessionOf, Signer};
 use super::token_book::{self, PREFIX, TokenBook, TokenRecord, random};
 use super::trail::Trail;
 use super::{Access, Caller, invalid};
@@ -68,23 +68,7 @@ impl fmt::Debug for Shown<'_> {
     }
 }
 
-impl<'a> Shown<'a> {
-    pub(crate) fn by(headers: &'a HeaderMap) -> Shown<'a> {
-        let mut given = headers.get_all(header::AUTHORIZATION).iter();
-        let bearer = match (given.next(), given.next()) {
-            (None, _) => None,
-            (Some(value), None) => {
-                let value = value.to_str().unwrap_or_default();
-                let parts = value.split_once(' ');
-                let parts = parts.filter(|it| it.0.eq_ignore_ascii_case("bearer"));
-                Some(parts.map_or(Shown::Odd, |it| Shown::Bearer(it.1.trim())))
-            }
-            (Some(_), Some(_)) => Some(Shown::Odd),
-        };
-        let cookie = || session::cookie(headers).map(Shown::Cookie);
-        bearer.or_else(cookie).unwrap_or(Shown::Nothing)
-    }
-
+impl Shown<'_> {
     /// The id of the token, which may be invented.
     pub(crate) fn claimed(&self) -> Option<String> {
         match self {
@@ -114,6 +98,23 @@ impl Gate {
             per_source: Buckets::new(rate.per_source),
             trail,
         })
+    }
+
+    /// What a request shows.
+    pub(crate) fn shown<'a>(&self, headers: &'a HeaderMap) -> Shown<'a> {
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        let bearer = match (given.next(), given.next()) {
+            (None, _) => None,
+            (Some(value), None) => {
+                let value = value.to_str().unwrap_or_default();
+                let parts = value.split_once(' ');
+                let parts = parts.filter(|it| it.0.eq_ignore_ascii_case("bearer"));
+                Some(parts.map_or(Shown::Odd, |it| Shown::Bearer(it.1.trim())))
+            }
+            (Some(_), Some(_)) => Some(Shown::Odd),
+        };
+        let cookie = || self.signer.cookie(headers).map(Shown::Cookie);
+        bearer.or_else(cookie).unwrap_or(Shown::Nothing)
     }
 
     /// Who has shown this. Everyone who has not shown enough gets the same answer.

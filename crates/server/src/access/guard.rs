@@ -30,6 +30,7 @@ pub(crate) const PUBLIC: &str = "public";
 /// Whom the audit log names if nobody has shown who they are.
 const UNKNOWN: &str = "unknown";
 /// The endpoints that say how the server does.
+const SESSION: &str = "/api/v1/session";
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 /// What the routes of the API begin with.
 const API: &str = "/api/";
@@ -267,6 +268,8 @@ struct Asked {
     need: Option<Need>,
     /// The tenant that the address names.
     tenant: Option<String>,
+    /// Whether a browser asks if it has a session: pages do so when they are opened.
+    looks_for_session: bool,
 }
 
 /// Whom the audit log names.
@@ -316,6 +319,9 @@ impl Asked {
             source: source.map_or_else(String::new, |it| it.0.ip().to_string()),
             need: rights.need(request.method(), route),
             tenant: named_tenant(route, request.uri()),
+            looks_for_session: route == SESSION
+                && request.method() == Method::GET
+                && !request.headers().contains_key(header::AUTHORIZATION),
             route: route.to_owned(),
         }
     }
@@ -335,7 +341,7 @@ impl Asked {
         let status = response.status();
         let denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
         if denied.contains(&status) {
-            return true;
+            return !self.looks_for_session;
         }
         self.is_change() && status != StatusCode::TOO_MANY_REQUESTS
     }
@@ -413,7 +419,7 @@ fn target(route: &str, path: &str) -> String {
 
 /// Who calls, and whether this caller may do what is asked for.
 async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted, Box<Refused>> {
-    let shown = Shown::by(headers);
+    let shown = app.gate.shown(headers);
     let stranger = |problem| {
         Box::new(Refused {
             who: Who::unknown(shown),

@@ -29,7 +29,6 @@ pub(crate) use guard::{ActedOn, Rights, SCHEME, csrf_denied, guard};
 pub use oidc::OidcSettings;
 pub use rate::{Rate, RateSettings};
 pub use right::Right;
-pub(crate) use session::set_cookie;
 pub(crate) use standing::Lost;
 pub use token_book::{FreshToken, NewToken, TokenBook, TokenError, TokenRecord};
 pub(crate) use trail::{GivenReason, TrailWriter};

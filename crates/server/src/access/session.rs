@@ -10,8 +10,8 @@ use stepwell_kernel::time::Time;
 
 use super::token_book::hex;
 
-/// The name of the cookie.
-const COOKIE: &str = "stepwell_session";
+/// How the names of the cookies begin.
+const COOKIE: &str = "stepwell_session_";
 /// The header that a changing request with the cookie must have.
 pub(crate) const CSRF: &str = "x-stepwell-csrf";
 /// How long a session lasts at most.
@@ -41,14 +41,24 @@ pub(crate) enum SessionOf {
 
 /// Signs the cookies of sessions, and checks what comes back.
 #[derive(Debug)]
-pub(crate) struct Signer(hmac::Key);
+pub(crate) struct Signer {
+    key: hmac::Key,
+    /// The name of the cookie. Each store has its own: a browser gives the cookies of a host to all ports and all paths, and
+    /// two installations there must not sign each other out.
+    cookie: String,
+}
 
 impl Signer {
     /// With a key that is made from the secret of the store for this purpose alone.
     pub(crate) fn new(secret: &[u8; 32]) -> Signer {
         let root = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let own = hmac::sign(&root, b"stepwell browser sessions");
-        Signer(hmac::Key::new(hmac::HMAC_SHA256, own.as_ref()))
+        let mut name = hex(hmac::sign(&root, b"stepwell name of the cookie").as_ref());
+        name.truncate(8);
+        Signer {
+            key: hmac::Key::new(hmac::HMAC_SHA256, own.as_ref()),
+            cookie: format!("{COOKIE}{name}"),
+        }
     }
 
     /// The value of the cookie.
@@ -56,7 +66,7 @@ impl Signer {
         // The claims are strings and numbers.
         let json = serde_json::to_vec(claims).unwrap_or_default();
         let payload = URL_SAFE_NO_PAD.encode(json);
-        let mac = hmac::sign(&self.0, payload.as_bytes());
+        let mac = hmac::sign(&self.key, payload.as_bytes());
         format!("{payload}.{}", URL_SAFE_NO_PAD.encode(mac.as_ref()))
     }
 
@@ -64,7 +74,7 @@ impl Signer {
     pub(crate) fn read(&self, value: &str, now: Time) -> Option<SessionClaims> {
         let (payload, mac) = value.split_once('.')?;
         let mac = URL_SAFE_NO_PAD.decode(mac).ok()?;
-        hmac::verify(&self.0, payload.as_bytes(), &mac).ok()?;
+        hmac::verify(&self.key, payload.as_bytes(), &mac).ok()?;
         let json = URL_SAFE_NO_PAD.decode(payload).ok()?;
         let claims: SessionClaims = serde_json::from_slice(&json).ok()?;
         (now < claims.expires).then_some(claims)
@@ -72,7 +82,7 @@ impl Signer {
 
     /// The value that changing requests of the session send back: a page of another site cannot know it.
     pub(crate) fn csrf(&self, claims: &SessionClaims) -> String {
-        hex(hmac::sign(&self.0, purpose(claims).as_bytes()).as_ref())
+        hex(hmac::sign(&self.key, purpose(claims).as_bytes()).as_ref())
     }
 
     /// Whether a request has this value. Takes the same time for every wrong value.
@@ -82,34 +92,35 @@ impl Signer {
         use subtle::ConstantTimeEq as _;
         self.csrf(claims).as_bytes().ct_eq(sent.as_bytes()).into()
     }
+
+    /// The cookie of a request.
+    pub(crate) fn cookie<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        let all = headers.get_all(header::COOKIE).iter();
+        let mut pairs = all
+            .filter_map(|it| it.to_str().ok())
+            .flat_map(|it| it.split(';'));
+        pairs.find_map(|pair| {
+            let (name, value) = pair.trim().split_once('=')?;
+            (name == self.cookie).then_some(value)
+        })
+    }
+
+    /// The header that gives a browser its cookie, for so many seconds; none take it away.
+    pub(crate) fn set_cookie(&self, value: &str, seconds: u64, tls: bool) -> Option<HeaderValue> {
+        let secure = match tls {
+            true => "; Secure",
+            false => "",
+        };
+        let name = &self.cookie;
+        let text =
+            format!("{name}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}");
+        HeaderValue::try_from(text).ok()
+    }
 }
 
 fn purpose(claims: &SessionClaims) -> String {
     // A dot separates the parts of a cookie, so that this is never the payload of one.
     format!(".csrf.{}", claims.id)
-}
-
-/// The cookie of a request.
-pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
-    let all = headers.get_all(header::COOKIE).iter();
-    let mut pairs = all
-        .filter_map(|it| it.to_str().ok())
-        .flat_map(|it| it.split(';'));
-    pairs.find_map(|pair| {
-        let (name, value) = pair.trim().split_once('=')?;
-        (name == COOKIE).then_some(value)
-    })
-}
-
-/// The header that gives a browser its cookie, for so many seconds; none take it away.
-pub(crate) fn set_cookie(value: &str, seconds: u64, tls: bool) -> Option<HeaderValue> {
-    let secure = match tls {
-        true => "; Secure",
-        false => "",
-    };
-    let text =
-        format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}");
-    HeaderValue::try_from(text).ok()
 }
 
 #[cfg(test)]
@@ -144,8 +155,12 @@ mod tests {
         assert!(!signer.has_csrf(&claims, &headers));
         headers.insert(CSRF, signer.csrf(&claims).parse().unwrap());
         assert!(signer.has_csrf(&claims, &headers));
-        let text = format!("a=b; {COOKIE}={value}; c=d");
+        let given = signer.set_cookie(&value, 60, false).unwrap();
+        let own = given.to_str().unwrap().split(';').next().unwrap();
+        let text = format!("a=b; {COOKIE}00000000=another; {own}; c=d");
         headers.insert(header::COOKIE, text.parse().unwrap());
-        assert_eq!(cookie(&headers), Some(value.as_str()));
+        assert_eq!(signer.cookie(&headers), Some(value.as_str()));
+        // Of another store on the same host.
+        assert_eq!(Signer::new(&[8; 32]).cookie(&headers), None);
     }
 }

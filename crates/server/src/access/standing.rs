@@ -53,7 +53,7 @@ impl Standing {
 
     /// Comes to an end when the caller may no longer do what it asked for, and says why.
     pub(super) async fn lost(&self) -> ApiProblem {
-        let is_issued = match Shown::by(&self.shown) {
+        let is_issued = match self.app.gate.shown(&self.shown) {
             Shown::Bearer(token) => !token.starts_with(PREFIX),
             Shown::Nothing | Shown::Cookie(_) | Shown::Odd => false,
         };
@@ -72,7 +72,7 @@ impl Standing {
 
     async fn look(&self) -> Option<ApiProblem> {
         let source = &self.known.caller.source;
-        let shown = Shown::by(&self.shown);
+        let shown = self.app.gate.shown(&self.shown);
         match self.app.gate.identify(&self.app, shown, source).await {
             Ok(known) => {
                 let is_same =

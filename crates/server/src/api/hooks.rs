@@ -50,9 +50,9 @@ async fn hook(
     let body = whole(body)?;
     let (of, called) = (tenant.clone(), name.clone());
     let found = app
-        .ask(move |store| Webhooks { store }.find(&of, &called))
+        .ask(move |store| Webhooks::new(store).find(&of, &called))
         .await?;
-    let found = found.filter(|it| it.enabled);
+    let found = found.map(|it| it.0).filter(|it| it.enabled);
     let verified = verified(&app, found.as_ref(), &headers, &body).await;
     let (Some(webhook), Some(verified)) = (found, verified) else {
         return Err(denied());

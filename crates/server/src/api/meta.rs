@@ -1,6 +1,7 @@
 //! What the server says about itself: health, readiness, version, error pages and the OpenAPI document.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Extension;
 use axum::Json;
@@ -58,7 +59,7 @@ struct Readiness {
     responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
 async fn readyz(State(app): State<Arc<App>>) -> Response {
     let mut reasons = Vec::new();
-    if app.stopping.is_cancelled() {
+    if app.will_stop.load(Ordering::SeqCst) || app.stopping.is_cancelled() {
         reasons.push("the server is stopping".to_owned());
     }
     // Any read will do: it needs the whole way to the store.

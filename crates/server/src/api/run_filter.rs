@@ -13,7 +13,7 @@ use crate::access::Caller;
 use crate::problem::ApiProblem;
 
 /// How many runs a list looks at for conditions that no index has.
-pub(super) const LOOK_AT: usize = 5_000;
+pub(super) const LOOK_AT: usize = 2_000;
 /// The longest text that is looked for, in characters.
 const MAX_TEXT: usize = 200;
 

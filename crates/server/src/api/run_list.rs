@@ -26,7 +26,7 @@ use crate::problem::ApiProblem;
 const MAX_PAGE: usize = 500;
 const PAGE: usize = 50;
 /// How many runs a count looks at for conditions that no index has.
-const COUNTED: usize = 5_000;
+const COUNTED: usize = 2_000;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -55,7 +55,7 @@ type WithWatermark<T> = ([(&'static str, String); 1], Json<T>);
 struct RunPage {
     runs: Vec<RunRow>,
     /// The `before` of the next page; absent on the last page. A page may have fewer runs than asked for, or none, and be
-    /// followed by others: conditions that no index has are looked for in 5,000 runs at a time. So may a page with `state`.
+    /// followed by others: conditions that no index has are looked for in 2,000 runs at a time. So may a page with `state`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -210,7 +210,7 @@ struct RunCounts {
     counts: BTreeMap<String, u64>,
     total: u64,
     /// There may be more runs than were counted. Runs of a tenant and of a status are counted up to 100,000 for each
-    /// status; with other conditions the newest 5,000 runs are looked at that an index finds.
+    /// status; with other conditions the newest 2,000 runs are looked at that an index finds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     partial: bool,
 }

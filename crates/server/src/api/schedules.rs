@@ -256,7 +256,7 @@ async fn put_schedule(
     let plans = app.plans.clone();
     let (created, view) = app
         .ask(move |store| {
-            let schedules = Schedules { store };
+            let schedules = Schedules::new(store);
             let known = schedules.find(&tenant, &name)?;
             wanted.project = match (project, known) {
                 (Some(project), _) => project,
@@ -336,7 +336,7 @@ async fn list_schedules(
     let now = app.now();
     let page = app.ask(move |store| {
         let whose = (tenant, caller.project.as_deref());
-        let mut found = Schedules { store }.list(whose, after, limit + 1)?;
+        let mut found = Schedules::new(store).list(whose, after, limit + 1)?;
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);
@@ -374,7 +374,7 @@ async fn schedule(
     let tenant = caller.one_tenant(query.tenant)?;
     let now = app.now();
     let view = app.ask(
-        move |store| match (Schedules { store }).find(&tenant, &name)? {
+        move |store| match Schedules::new(store).find(&tenant, &name)? {
             Some((document, _)) if caller.is_of(&tenant, &document.project) => {
                 Ok(ScheduleView::new(&tenant, document, now))
             }
@@ -401,7 +401,7 @@ async fn delete_schedule(
         ));
     }
     let (tenant, project) = (caller.one_tenant(query.tenant)?, caller.project);
-    app.ask(move |store| Schedules { store }.delete(&tenant, project.as_deref(), &name))
+    app.ask(move |store| Schedules::new(store).delete(&tenant, project.as_deref(), &name))
         .await?;
     app.due.changed();
     Ok(StatusCode::NO_CONTENT)
@@ -447,7 +447,7 @@ async fn set_paused(
     let caller = caller.clone();
     let view = app
         .ask(move |store| {
-            let changed = Schedules { store }.change(&tenant, &name, now, |known| {
+            let changed = Schedules::new(store).change(&tenant, &name, now, |known| {
                 let known = known.filter(|it| caller.is_of(&tenant, &it.project));
                 let mut next = known.ok_or_else(|| unknown(&name))?;
                 if next.paused && !paused {

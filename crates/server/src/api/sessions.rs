@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
-use crate::access::{Access, Caller, Known, Right, Shown, csrf_denied, invalid, set_cookie};
+use crate::access::{Access, Caller, Known, Right, Shown, csrf_denied, invalid};
 use crate::app::App;
 use crate::problem::ApiProblem;
 
@@ -96,7 +96,10 @@ async fn begin(
     let claims = app.gate.begin(&known, now)?;
     let seconds = claims.expires.since(now) / 1_000;
     let value = app.gate.signer.sign(&claims);
-    let cookie = set_cookie(&value, seconds, app.settings.tls.is_some());
+    let cookie = app
+        .gate
+        .signer
+        .set_cookie(&value, seconds, app.settings.tls.is_some());
     let cookie = cookie.ok_or_else(|| ApiProblem::internal(&"a cookie has odd characters"))?;
     let info = SessionInfo {
         csrf: Some(app.gate.signer.csrf(&claims)),
@@ -152,7 +155,11 @@ async fn end(
     }
     app.gate.end(&app, &session).await?;
     let mut response = StatusCode::NO_CONTENT.into_response();
-    if let Some(gone) = set_cookie("", 0, app.settings.tls.is_some()) {
+    if let Some(gone) = app
+        .gate
+        .signer
+        .set_cookie("", 0, app.settings.tls.is_some())
+    {
         response.headers_mut().insert(header::SET_COOKIE, gone);
     }
     Ok(not_kept(response))

@@ -155,7 +155,7 @@ async fn put_source(
                 let registry = Registry::of_project(store, Some(&document.project));
                 registry.plan_of_new_run(&plans, &tenant, &start.definition, start.revision)?;
             }
-            let created = Sources { store }.put(&tenant, &document, now)?;
+            let created = Sources::new(store).replace((&tenant, None), &document, now)?;
             Ok::<_, ApiProblem>((tenant, created, document))
         })
         .await?;
@@ -203,13 +203,13 @@ async fn list_sources(
     caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.tenant_of(query.tenant)?;
     let mut found = app
-        .ask(move |store| Sources { store }.list(tenant, after, limit + 1))
+        .ask(move |store| Sources::new(store).list((tenant, None), after, limit + 1))
         .await?;
     let more = found.len() > limit;
     found.truncate(limit);
     let last = found.last().filter(|_| more);
     let next = last.map(|it| cursor(&it.0, &it.1.name));
-    let view = |(tenant, it): (String, SourceDocument)| SourceView::new(&app, &tenant, it);
+    let view = |(tenant, it, _): (String, SourceDocument, u64)| SourceView::new(&app, &tenant, it);
     Ok(Json(SourcePage {
         sources: found.into_iter().map(view).collect(),
         next,
@@ -239,10 +239,10 @@ async fn source(
     let tenant = caller.one_tenant(query.tenant)?;
     let (of, called) = (tenant.clone(), name.clone());
     let found = app
-        .ask(move |store| Sources { store }.find(&of, &called))
+        .ask(move |store| Sources::new(store).find(&of, &called))
         .await?;
     match found {
-        Some(document) => Ok(Json(SourceView::new(&app, &tenant, document))),
+        Some((document, _)) => Ok(Json(SourceView::new(&app, &tenant, document))),
         None => Err(unknown(&name)),
     }
 }
@@ -260,7 +260,7 @@ async fn delete_source(
 ) -> Result<StatusCode, ApiProblem> {
     caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.one_tenant(query.tenant)?;
-    app.ask(move |store| Sources { store }.delete(&tenant, &name))
+    app.ask(move |store| Sources::new(store).delete(&tenant, None, &name))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -266,12 +266,12 @@ async fn put_webhook(
     let plans = app.plans.clone();
     let (created, view) = app
         .ask(move |store| {
-            let webhooks = Webhooks { store };
+            let webhooks = Webhooks::new(store);
             let known = webhooks.find(&tenant, &document.name)?;
             document.project = match (project, known, &document.target) {
                 (Some(project), _, _) => project,
                 // Nobody says of which project it is from now on.
-                (None, Some(known), _) => known.project,
+                (None, Some((known, _)), _) => known.project,
                 (None, None, Target::Event(_)) => LOCAL.to_owned(),
                 (None, None, Target::Start(start)) => Registry::new(store)
                     .project(&tenant, &start.definition)?
@@ -283,7 +283,7 @@ async fn put_webhook(
                 registry.plan_of_new_run(&plans, &tenant, &start.definition, start.revision)?;
             }
             let whose = (tenant.as_str(), caller.project.as_deref());
-            let created = webhooks.put(whose, &document, now)?;
+            let created = webhooks.replace(whose, &document, now)?;
             Ok::<_, ApiProblem>((created, WebhookView::new(&tenant, document)))
         })
         .await?;
@@ -331,12 +331,12 @@ async fn list_webhooks(
     let tenant = caller.tenant_of(query.tenant)?;
     let page = app.ask(move |store| {
         let whose = (tenant, caller.project.as_deref());
-        let mut found = Webhooks { store }.list(whose, after, limit + 1)?;
+        let mut found = Webhooks::new(store).list(whose, after, limit + 1)?;
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);
         let next = last.map(|it| cursor(&it.0, &it.1.name));
-        let view = |(tenant, it): (String, WebhookDocument)| WebhookView::new(&tenant, it);
+        let view = |(tenant, it, _): (String, WebhookDocument, u64)| WebhookView::new(&tenant, it);
         Ok::<_, ApiProblem>(WebhookPage {
             webhooks: found.into_iter().map(view).collect(),
             next,
@@ -366,8 +366,8 @@ async fn webhook(
 ) -> Result<Json<WebhookView>, ApiProblem> {
     let tenant = caller.one_tenant(query.tenant)?;
     let view = app.ask(
-        move |store| match (Webhooks { store }).find(&tenant, &name)? {
-            Some(document) if caller.is_of(&tenant, &document.project) => {
+        move |store| match Webhooks::new(store).find(&tenant, &name)? {
+            Some((document, _)) if caller.is_of(&tenant, &document.project) => {
                 Ok(WebhookView::new(&tenant, document))
             }
             Some(_) | None => Err(unknown(&name)),
@@ -388,7 +388,7 @@ async fn delete_webhook(
     Params(query): Params<WebhookQuery>,
 ) -> Result<StatusCode, ApiProblem> {
     let (tenant, project) = (caller.one_tenant(query.tenant)?, caller.project);
-    app.ask(move |store| Webhooks { store }.delete(&tenant, project.as_deref(), &name))
+    app.ask(move |store| Webhooks::new(store).delete(&tenant, project.as_deref(), &name))
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

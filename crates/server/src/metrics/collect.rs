@@ -15,6 +15,7 @@ use stepwell_engine::service::{Buckets, Limits, Stats};
 use stepwell_engine::store::WaitingCounts;
 use stepwell_kernel::time::Time;
 
+use crate::sources::{Became, SourceStates};
 use crate::telemetry::Telemetry;
 
 /// How long the numbers of the store are used before it is asked again.
@@ -26,6 +27,7 @@ pub(crate) struct Counted {
     pub(crate) stats: Arc<Stats>,
     pub(crate) projector: projector::Handle,
     pub(crate) telemetry: Telemetry,
+    pub(crate) sources: SourceStates,
 }
 
 /// What was asked of the store, and when.
@@ -73,6 +75,7 @@ impl Collector for CountedCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.engine(&mut encoder)?;
         self.traces(&mut encoder)?;
+        self.sources(&mut encoder)?;
         let sample = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
         match &*sample {
             Some(sample) => of_store(&mut encoder, sample),
@@ -128,6 +131,24 @@ impl CountedCollector {
             behind,
             projector.behind() as f64,
         )
+    }
+
+    fn sources(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let sources = &self.counted.sources;
+        let (all, connected) = sources.count();
+        let help = "Sources that this server reads from, or tries to";
+        gauge(encoder, "sources", help, all as f64)?;
+        let help = "Sources that this server is connected with";
+        gauge(encoder, "sources_connected", help, connected as f64)?;
+        let help = "Messages of sources by what became of them at this server";
+        let mut metric =
+            encoder.encode_descriptor("source_messages", help, None, MetricType::Counter)?;
+        for became in Became::ALL {
+            let labels = [("result", became.word())];
+            let counter = ConstCounter::new(sources.messages(became));
+            counter.encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 
     fn traces(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

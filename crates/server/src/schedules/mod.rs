@@ -9,7 +9,6 @@ mod runner;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use stepwell_dialects::trigger::Schedule;
-use stepwell_engine::store::{DocumentFilter, NewDocument, Store, StoredDocument};
 use stepwell_kernel::time::Time;
 use utoipa::ToSchema;
 
@@ -17,15 +16,11 @@ pub(crate) use decide::upcoming;
 pub(crate) use runner::{Runner, Waker};
 
 use crate::codes;
-use crate::definitions::{contended, documents_that};
+use crate::named_documents::{Named, NamedDocuments};
 use crate::problem::ApiProblem;
 
-/// The kind of the documents.
-const KIND: &str = "schedule";
 /// What the names of schedules begin with that come from the trigger of a definition.
 pub(crate) const OF_DEFINITION: &str = "definition:";
-/// How often a change is tried that others are faster with.
-const TRIES: usize = 50;
 /// How many started runs and missed due times are remembered.
 const REMEMBERED: usize = 50;
 
@@ -165,103 +160,20 @@ pub(crate) fn unknown(name: &str) -> ApiProblem {
 }
 
 /// The schedules in a store.
-#[derive(Clone, Copy)]
-pub(crate) struct Schedules<'a> {
-    pub(crate) store: &'a dyn Store,
-}
+pub(crate) type Schedules<'a> = NamedDocuments<'a, ScheduleDocument>;
 
-impl Schedules<'_> {
-    /// A schedule and the version of its document.
-    pub(crate) fn find(
-        &self,
-        tenant: &str,
-        name: &str,
-    ) -> Result<Option<(ScheduleDocument, u64)>, ApiProblem> {
-        let found = self.store.document(KIND, tenant, name)?;
-        found.map(|it| Ok((read(&it)?, it.version))).transpose()
+impl Named for ScheduleDocument {
+    const KIND: &str = "schedule";
+
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    /// The schedules of a tenant, or of all tenants, of one project or of all, with their tenants and versions.
-    pub(crate) fn list(
-        &self,
-        (tenant, project): (Option<String>, Option<&str>),
-        after: Option<(String, String)>,
-        limit: usize,
-    ) -> Result<Vec<(String, ScheduleDocument, u64)>, ApiProblem> {
-        let mut filter = DocumentFilter {
-            kind: KIND.to_owned(),
-            tenant,
-            after,
-            limit,
-            ..DocumentFilter::default()
-        };
-        documents_that(self.store, &mut filter, |it| {
-            let schedule = read(it)?;
-            let is_of = project.is_none_or(|project| project == schedule.project);
-            Ok(is_of.then(|| (it.tenant.clone(), schedule, it.version)))
-        })
+    fn project(&self) -> &str {
+        &self.project
     }
 
-    /// Writes a schedule if it has the expected version. Returns the new version, if it had.
-    pub(crate) fn put(
-        &self,
-        tenant: &str,
-        schedule: &ScheduleDocument,
-        expected: Option<u64>,
-        now: Time,
-    ) -> Result<Option<u64>, ApiProblem> {
-        let document = NewDocument {
-            kind: KIND.to_owned(),
-            tenant: tenant.to_owned(),
-            key: schedule.name.clone(),
-            body: serde_json::to_string(schedule).map_err(|error| ApiProblem::internal(&error))?,
-        };
-        Ok(self.store.put_document(&document, expected, now)?)
+    fn unknown(name: &str) -> ApiProblem {
+        unknown(name)
     }
-
-    /// Changes a schedule, however many others change it too.
-    pub(crate) fn change(
-        &self,
-        tenant: &str,
-        name: &str,
-        now: Time,
-        mut change: impl FnMut(Option<ScheduleDocument>) -> Result<ScheduleDocument, ApiProblem>,
-    ) -> Result<ScheduleDocument, ApiProblem> {
-        for _ in 0..TRIES {
-            let found = self.find(tenant, name)?;
-            let version = found.as_ref().map(|it| it.1);
-            let changed = change(found.map(|it| it.0))?;
-            if self.put(tenant, &changed, version, now)?.is_some() {
-                return Ok(changed);
-            }
-        }
-        Err(contended())
-    }
-
-    /// Deletes a schedule, of one project or of any.
-    pub(crate) fn delete(
-        &self,
-        tenant: &str,
-        project: Option<&str>,
-        name: &str,
-    ) -> Result<(), ApiProblem> {
-        let is_of = |it: &ScheduleDocument| project.is_none_or(|project| project == it.project);
-        for _ in 0..TRIES {
-            let found = self.find(tenant, name)?.filter(|it| is_of(&it.0));
-            let Some((_, version)) = found else {
-                return Err(unknown(name));
-            };
-            if self.store.delete_document(KIND, tenant, name, version)? {
-                return Ok(());
-            }
-        }
-        Err(contended())
-    }
-}
-
-fn read(document: &StoredDocument) -> Result<ScheduleDocument, ApiProblem> {
-    serde_json::from_str(&document.body).map_err(|error| {
-        let why = format!("the schedule {} cannot be read: {error}", document.key);
-        ApiProblem::internal(&why)
-    })
 }

@@ -141,7 +141,7 @@ impl Runner {
         let plans = self.plans_with_triggers()?;
         self.follow_definitions(&plans, now)?;
         self.watches.set(plans, now);
-        let schedules = Schedules { store: &*app.store };
+        let schedules = Schedules::new(&*app.store);
         let mut all = HashMap::new();
         let mut after = None;
         loop {
@@ -201,9 +201,7 @@ impl Runner {
 
     /// Makes, changes and deletes the schedules that follow from triggers of definitions.
     fn follow_definitions(&self, plans: &[Triggered], now: Time) -> Result<(), ApiProblem> {
-        let schedules = Schedules {
-            store: &*self.app.store,
-        };
+        let schedules = Schedules::new(&*self.app.store);
         let mut wanted = HashMap::new();
         for definition in plans {
             if let Some(Trigger::Schedule(schedule)) = document::trigger(&definition.plan) {
@@ -272,7 +270,7 @@ impl Runner {
     /// Decides about the due times of a schedule and starts the runs that were decided on. None if the schedule is gone.
     fn act_on(&self, tenant: &str, name: &str) -> Result<Option<Known>, ApiProblem> {
         let app = &self.app;
-        let schedules = Schedules { store: &*app.store };
+        let schedules = Schedules::new(&*app.store);
         let Some((mut document, mut version)) = schedules.find(tenant, name)? else {
             return Ok(None);
         };

@@ -13,7 +13,7 @@ use stepwell_kernel::effect::Priority;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{SourceDocument, Sources};
+use super::{Became, SourceDocument, Sources};
 use crate::app::App;
 use crate::codes;
 use crate::intake::{self, AcceptedDelivery, Door};
@@ -45,7 +45,7 @@ pub(crate) async fn follow(app: Arc<App>) {
     let mut readings: HashMap<Key, Reading> = HashMap::new();
     loop {
         let found = app
-            .ask(|store| Sources { store }.list(None, None, MOST))
+            .ask(|store| Sources::new(store).list((None, None), None, MOST))
             .await;
         match found {
             Ok(found) => set(&app, &mut readings, found).await,
@@ -66,11 +66,11 @@ pub(crate) async fn follow(app: Arc<App>) {
 async fn set(
     app: &Arc<App>,
     readings: &mut HashMap<Key, Reading>,
-    found: Vec<(String, SourceDocument)>,
+    found: Vec<(String, SourceDocument, u64)>,
 ) {
     let found = found.into_iter().filter(|it| it.1.enabled);
     let mut found: HashMap<Key, SourceDocument> = found
-        .map(|(tenant, document)| ((tenant, document.name.clone()), document))
+        .map(|(tenant, document, _)| ((tenant, document.name.clone()), document))
         .collect();
     let gone = readings.extract_if(|key, it| found.get(key) != Some(&it.document));
     for (key, reading) in gone.collect::<Vec<_>>() {
@@ -118,6 +118,9 @@ impl Reader {
             Err(why) => return self.failed(&why),
         };
         let group = format!("stepwell-{}-{}", self.key.0, self.key.1);
+        let place = opener.dead_letter_place();
+        let states = &self.app.sources;
+        states.change(&self.key, |it| it.dead_letters = Some(place));
         let mut failures = 0;
         while !self.stop.is_cancelled() {
             let opened = tokio::select! {
@@ -126,10 +129,7 @@ impl Reader {
             };
             let why = match opened {
                 Ok(Ok(source)) => {
-                    self.app.sources.change(&self.key, |it| {
-                        it.is_connected = true;
-                        it.error = None;
-                    });
+                    states.connected(&self.key, Ok(()), self.app.now());
                     match self.read(source, &*opener, &mut failures).await {
                         Ok(()) => return,
                         Err(why) => why,
@@ -146,10 +146,8 @@ impl Reader {
     fn failed(&self, why: &str) {
         let (tenant, name) = (&self.key.0, &self.key.1);
         tracing::warn!(tenant, name, "the source cannot be read from: {why}");
-        self.app.sources.change(&self.key, |it| {
-            it.is_connected = false;
-            it.error = Some(why.to_owned());
-        });
+        let now = self.app.now();
+        self.app.sources.connected(&self.key, Err(why), now);
     }
 
     /// Waits, longer after each failure.
@@ -213,13 +211,11 @@ impl Reader {
             match self.accepted(message).await {
                 Ok(accepted) => {
                     source.done(message).await?;
-                    self.app.sources.change(&self.key, |it| {
-                        it.error = None;
-                        match accepted.created {
-                            true => it.accepted += 1,
-                            false => it.repeated += 1,
-                        }
-                    });
+                    let became = match accepted.created {
+                        true => Became::Accepted,
+                        false => Became::Repeated,
+                    };
+                    self.app.sources.done(&self.key, became, self.app.now());
                     return Ok(true);
                 }
                 Err(problem) if is_final(&problem) => {
@@ -306,8 +302,8 @@ impl Reader {
             ),
         };
         tracing::warn!(code = alert.code, "{}", alert.message);
-        self.app.sources.change(&self.key, |it| it.rejected += 1);
         let now = self.app.now();
+        self.app.sources.done(&self.key, Became::Rejected, now);
         let raised = self
             .app
             .ask(move |store| store.alert(None, &alert, now))

@@ -1,9 +1,11 @@
 //! What this server knows of its sources: whether they are connected, and what came of their messages since it started.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use stepwell_kernel::time::Time;
 use utoipa::ToSchema;
 
 /// A source at the server that is asked.
@@ -12,6 +14,9 @@ use utoipa::ToSchema;
 pub(crate) struct SourceState {
     /// Whether this server reads from the broker now.
     pub(crate) is_connected: bool,
+    /// Since when this server reads from the broker, or does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<String>,
     /// Why it does not, or why it waits with a message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
@@ -21,26 +26,100 @@ pub(crate) struct SourceState {
     pub(crate) repeated: u64,
     /// Messages that could not be used and are in the dead-letter place.
     pub(crate) rejected: u64,
+    /// When the last of these messages was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_message_at: Option<String>,
+    /// Where messages are kept that could not be used, such as `the stream orders:dead`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dead_letters: Option<String>,
 }
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Became {
+    Accepted,
+    Repeated,
+    Rejected,
+}
+
+impl Became {
+    pub(crate) const ALL: [Became; 3] = [Became::Accepted, Became::Repeated, Became::Rejected];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Became::Accepted => "accepted",
+            Became::Repeated => "repeated",
+            Became::Rejected => "rejected",
+        }
+    }
+}
+
+/// Tenant and name of a source.
+type Key = (String, String);
 
 /// The states by tenant and name. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SourceStates(Arc<Mutex<HashMap<(String, String), SourceState>>>);
+pub(crate) struct SourceStates(Arc<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    states: Mutex<HashMap<Key, SourceState>>,
+    /// Messages of all sources, also of those that are gone, in the order of `Became::ALL`.
+    messages: [AtomicU64; 3],
+}
 
 impl SourceStates {
     pub(crate) fn get(&self, tenant: &str, name: &str) -> SourceState {
         let key = (tenant.to_owned(), name.to_owned());
-        let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        states.get(&key).cloned().unwrap_or_default()
+        self.lock().get(&key).cloned().unwrap_or_default()
     }
 
-    pub(super) fn change(&self, key: &(String, String), change: impl FnOnce(&mut SourceState)) {
-        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(states.entry(key.clone()).or_default());
+    /// How many sources this server reads from or tries to, and with how many of them it is connected.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let states = self.lock();
+        let connected = states.values().filter(|it| it.is_connected).count();
+        (states.len(), connected)
     }
 
-    pub(super) fn forget(&self, key: &(String, String)) {
-        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        states.remove(key);
+    /// How many messages of all sources became this.
+    pub(crate) fn messages(&self, became: Became) -> u64 {
+        self.0.messages[became as usize].load(Ordering::Relaxed)
+    }
+
+    /// The source is read from now, or is not and why.
+    pub(super) fn connected(&self, key: &Key, connected: Result<(), &str>, now: Time) {
+        self.change(key, |it| {
+            if it.is_connected != connected.is_ok() || it.since.is_none() {
+                it.since = Some(now.to_rfc3339());
+            }
+            it.is_connected = connected.is_ok();
+            it.error = connected.err().map(str::to_owned);
+        });
+    }
+
+    /// A message was done.
+    pub(super) fn done(&self, key: &Key, became: Became, now: Time) {
+        self.0.messages[became as usize].fetch_add(1, Ordering::Relaxed);
+        self.change(key, |it| {
+            it.error = None;
+            it.last_message_at = Some(now.to_rfc3339());
+            *match became {
+                Became::Accepted => &mut it.accepted,
+                Became::Repeated => &mut it.repeated,
+                Became::Rejected => &mut it.rejected,
+            } += 1;
+        });
+    }
+
+    pub(super) fn change(&self, key: &Key, change: impl FnOnce(&mut SourceState)) {
+        change(self.lock().entry(key.clone()).or_default());
+    }
+
+    pub(super) fn forget(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, SourceState>> {
+        self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

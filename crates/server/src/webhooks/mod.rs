@@ -6,20 +6,13 @@ mod signature;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use stepwell_engine::store::{DocumentFilter, NewDocument, Store, StoredDocument};
-use stepwell_kernel::time::Time;
 use utoipa::ToSchema;
 
 pub(crate) use signature::{Refusal, Signature, Verified, verify};
 
 use crate::codes;
-use crate::definitions::{contended, documents_that, name_taken};
+use crate::named_documents::{Named, NamedDocuments};
 use crate::problem::ApiProblem;
-
-/// The kind of the documents.
-const KIND: &str = "webhook";
-/// How often a change is tried that others are faster with.
-const TRIES: usize = 50;
 
 /// What a webhook does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -96,100 +89,20 @@ pub(crate) fn unknown(name: &str) -> ApiProblem {
 }
 
 /// The webhooks in a store.
-#[derive(Clone, Copy)]
-pub(crate) struct Webhooks<'a> {
-    pub(crate) store: &'a dyn Store,
-}
+pub(crate) type Webhooks<'a> = NamedDocuments<'a, WebhookDocument>;
 
-impl Webhooks<'_> {
-    pub(crate) fn find(
-        &self,
-        tenant: &str,
-        name: &str,
-    ) -> Result<Option<WebhookDocument>, ApiProblem> {
-        let found = self.store.document(KIND, tenant, name)?;
-        found.map(|it| read(&it)).transpose()
+impl Named for WebhookDocument {
+    const KIND: &str = "webhook";
+
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    /// The webhooks of a tenant, or of all tenants, of one project or of all, with their tenants.
-    pub(crate) fn list(
-        &self,
-        (tenant, project): (Option<String>, Option<&str>),
-        after: Option<(String, String)>,
-        limit: usize,
-    ) -> Result<Vec<(String, WebhookDocument)>, ApiProblem> {
-        let mut filter = DocumentFilter {
-            kind: KIND.to_owned(),
-            tenant,
-            after,
-            limit,
-            ..DocumentFilter::default()
-        };
-        documents_that(self.store, &mut filter, |it| {
-            let webhook = read(it)?;
-            let is_of = project.is_none_or(|project| project == webhook.project);
-            Ok(is_of.then(|| (it.tenant.clone(), webhook)))
-        })
+    fn project(&self) -> &str {
+        &self.project
     }
 
-    /// Writes a webhook, of one project or of any. Says whether it is new.
-    pub(crate) fn put(
-        &self,
-        (tenant, project): (&str, Option<&str>),
-        webhook: &WebhookDocument,
-        now: Time,
-    ) -> Result<bool, ApiProblem> {
-        let document = NewDocument {
-            kind: KIND.to_owned(),
-            tenant: tenant.to_owned(),
-            key: webhook.name.clone(),
-            body: serde_json::to_string(webhook).map_err(|error| ApiProblem::internal(&error))?,
-        };
-        for _ in 0..TRIES {
-            let known = self.store.document(KIND, tenant, &webhook.name)?;
-            let of = known.as_ref().map(read).transpose()?;
-            if let (Some(of), Some(project)) = (of, project)
-                && of.project != project
-            {
-                return Err(name_taken("webhook", &webhook.name));
-            }
-            let version = known.map(|it| it.version);
-            if self.store.put_document(&document, version, now)?.is_some() {
-                return Ok(version.is_none());
-            }
-        }
-        Err(contended())
+    fn unknown(name: &str) -> ApiProblem {
+        unknown(name)
     }
-
-    /// Deletes a webhook, of one project or of any.
-    pub(crate) fn delete(
-        &self,
-        tenant: &str,
-        project: Option<&str>,
-        name: &str,
-    ) -> Result<(), ApiProblem> {
-        for _ in 0..TRIES {
-            let Some(found) = self.store.document(KIND, tenant, name)? else {
-                return Err(unknown(name));
-            };
-            let of = read(&found)?.project;
-            if project.is_some_and(|project| project != of) {
-                return Err(unknown(name));
-            }
-            if self
-                .store
-                .delete_document(KIND, tenant, name, found.version)?
-            {
-                return Ok(());
-            }
-        }
-        Err(contended())
-    }
-}
-
-fn read(document: &StoredDocument) -> Result<WebhookDocument, ApiProblem> {
-    serde_json::from_str(&document.body).map_err(|error| {
-        let why = format!("the webhook {} cannot be read: {error}", document.key);
-        ApiProblem::internal(&why)
-    })
 }

@@ -113,7 +113,7 @@ fn own_names(root: &Node) -> Vec<String> {
 }
 
 /// The files in a folder and its subfolders whose endings are those of definitions, breadth first, sorted by name. Hidden
-/// files and folders are left out.
+/// files and folders and the packages of `node_modules` are left out.
 #[must_use]
 pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -134,7 +134,7 @@ pub fn files_below(folder: &Path) -> Vec<PathBuf> {
                     .file_name()
                     .is_none_or(|name| name.to_string_lossy().starts_with('.'));
                 let ending = path.extension().and_then(|it| it.to_str());
-                if hidden || path.is_symlink() {
+                if hidden || path.is_symlink() || path.ends_with("node_modules") {
                     continue;
                 }
                 if path.is_dir() {

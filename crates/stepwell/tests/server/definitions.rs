@@ -289,6 +289,17 @@ fn dev_loads_the_folder_and_loads_a_file_again_that_has_changed() {
         "apiVersion: noetl.io/v2\nkind: Playbook\nworkflow: 7\n",
     );
     write("other.json", "{\"private\": true}");
+    // Files of other programs.
+    write(
+        "other-manifests.yaml",
+        "kind: Service\n---\nkind: Deployment\n",
+    );
+    write("other-empty.yaml", "");
+    std::fs::create_dir_all(folder.path().join("node_modules/other")).unwrap();
+    write(
+        "node_modules/other/other.yaml",
+        "apiVersion: noetl.io/v2\nkind: Playbook\nworkflow: 7\n",
+    );
     let mut child = Command::new(env!("CARGO_BIN_EXE_stepwell"))
         .args(["dev", "--listen", "127.0.0.1:0"])
         .current_dir(folder.path())
@@ -325,7 +336,7 @@ fn dev_loads_the_folder_and_loads_a_file_again_that_has_changed() {
         "{before}"
     );
     assert!(
-        before.contains("bad.yaml: not loaded") && !before.contains("other.json"),
+        before.contains("bad.yaml: not loaded") && !before.contains("other"),
         "{before}"
     );
     assert!(

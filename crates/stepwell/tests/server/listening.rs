@@ -31,6 +31,52 @@ fn a_server_that_others_reach_does_not_start_without_access_control() {
 }
 
 #[test]
+fn an_address_that_cannot_be_listened_on_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |args: &[&str]| {
+        let out = stepwell(folder.path(), args);
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (code, text) = said(&["serve", "--listen", "example.com:7117"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("127.0.0.1:7117"), "{text}");
+    // The name of this machine is understood. Before the store is waited for, which another process has too.
+    let server = TestServer::start();
+    let taken = server.url.replace("http://127.0.0.1", "localhost");
+    let began = Instant::now();
+    let out = stepwell(server.folder.path(), &["serve", "--listen", &taken]);
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(text.contains("LISTEN_FAILED"), "{text}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{text}");
+}
+
+#[test]
+fn a_server_that_will_stop_serves_on_and_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[server]\nstop_notice_seconds = 60\n";
+    std::fs::write(folder.path().join("stepwell.toml"), text).unwrap();
+    let mut server = TestServer::in_folder(folder, &[]);
+    assert_eq!(asked(server.get("/readyz")).0, 200);
+    let id = server.child.id().to_string();
+    let signal = || {
+        let sent = std::process::Command::new("kill")
+            .args(["-TERM", &id])
+            .status();
+        assert!(sent.unwrap().success());
+    };
+    signal();
+    wait("the server is not ready", || {
+        let (status, answer) = asked(server.get("/readyz"));
+        status == 503 && answer["reasons"][0] == "the server is stopping"
+    });
+    assert_eq!(asked(server.get("/api/v1/runs")).0, 200);
+    // A second signal cuts the notice short.
+    signal();
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
 fn tls_is_served_and_a_new_certificate_is_used_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let put = |name: &str| {
@@ -72,15 +118,21 @@ fn tls_is_served_and_a_new_certificate_is_used_without_a_restart() {
         std::fs::copy(from, path.join(format!("tls.{kind}"))).unwrap();
     }
     wait("the new certificate is used", || certificate() != first);
-    // Who does not speak TLS gets nothing, and does not keep others from being served.
+    // Who does not speak TLS is told so at once, whatever is asked for, and does not keep others from being served.
     let plain = server.url.replace("https", "http");
-    assert!(
-        server
-            .client
-            .get(format!("{plain}/healthz"))
-            .send()
-            .is_err()
-    );
+    let refused = server
+        .client
+        .get(format!("{plain}/healthz"))
+        .send()
+        .unwrap();
+    assert_eq!(refused.status(), 400);
+    let problem: serde_json::Value = refused.json().unwrap();
+    assert_eq!(problem["code"], "TLS_REQUIRED");
+    let began = Instant::now();
+    let listed = stepwell(&path, &["runs", "list", "--server", &plain]);
+    let said = String::from_utf8(listed.stderr).unwrap();
+    assert!(said.contains("TLS_REQUIRED"), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{said}");
     let _silent = TcpStream::connect(server.url.trim_start_matches("https://")).unwrap();
     certificate();
     // The cookie of a session is for TLS only.

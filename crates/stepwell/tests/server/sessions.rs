@@ -3,7 +3,7 @@
 use reqwest::blocking::RequestBuilder;
 use serde_json::{Value as Json, json};
 
-use crate::access::{bearer, configured, controlled, id_of, token};
+use crate::access::{audited, bearer, configured, controlled, id_of, token};
 use crate::harness::{TestServer, asked};
 
 #[test]
@@ -89,6 +89,24 @@ fn a_session_of_a_browser_needs_its_value_and_ends() {
     let url = format!("{}/api/v1/tokens/{}", server.url, id_of(&admin));
     assert_eq!(asked(bearer(server.client.delete(url), &admin)).0, 200);
     assert_eq!(ask(), 401);
+}
+
+/// A page asks for its session when it is opened: that is no refused action. Whoever tries a token there is recorded.
+#[test]
+fn a_page_that_looks_for_its_session_is_not_in_the_audit_log() {
+    let server = controlled();
+    let admin = token(&server.folder, &["root", "--role", "admin"]);
+    assert_eq!(asked(server.get("/api/v1/session")).0, 401);
+    let old = server
+        .get("/api/v1/session")
+        .header("cookie", "stepwell_session_0=a.b");
+    assert_eq!(asked(old).0, 401);
+    assert_eq!(
+        asked(bearer(server.get("/api/v1/session"), "swt_0_0")).0,
+        401
+    );
+    let rows = audited(&server, &admin, "accepted=false");
+    assert_eq!(rows.len(), 1, "{rows:#?}");
 }
 
 #[test]

@@ -169,9 +169,64 @@ fn messages_of_a_broker_start_runs_once_and_events_go_back() {
         );
     }
     assert_eq!(list["runs"].as_array().unwrap().len(), 2, "{list}");
+    let state = state();
+    assert_eq!(
+        (&state["isConnected"], &state["deadLetters"]),
+        (&json!(true), &json!("the stream in:dead")),
+        "{state}"
+    );
+    assert!(
+        state["since"].is_string() && state["lastMessageAt"].is_string(),
+        "{state}"
+    );
+    let metrics = server.get("/metrics").send().unwrap().text().unwrap();
+    for line in [
+        "stepwell_sources 1",
+        "stepwell_sources_connected 1",
+        "stepwell_source_messages_total{result=\"accepted\"} 2",
+        "stepwell_source_messages_total{result=\"repeated\"} 1",
+        "stepwell_source_messages_total{result=\"rejected\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     // The secret is nowhere but in the process.
     let (_, sinks) = asked(server.get("/api/v1/sinks"));
     assert!(!sinks.to_string().contains(PASSWORD), "{sinks}");
+}
+
+/// A server that loses its connection in the middle of a message goes on with this message, and not only when others may
+/// take it over.
+#[test]
+fn a_message_that_a_server_has_taken_is_not_left_behind() {
+    let (redis, server) = (Redis::start(), server());
+    let port = redis.port;
+    let source = json!({
+        "address": format!("redis://127.0.0.1:{port}?stream=in&auth=redis"),
+        "target": { "start": { "definition": "build" } }, "maxBody": 100,
+    });
+    // Nothing can be put aside as long as the place is something else.
+    redis.ask(&["SET", "in:dead", "in the way"]);
+    let (status, answer) = put(&server, "/api/v1/sources/jobs", &source);
+    assert_eq!(status, 201, "{answer}");
+    let large = "x".repeat(200);
+    redis.ask(&["XADD", "in", "*", "id", "large", "data", &large]);
+    let state = || asked(server.get("/api/v1/sources/jobs")).1["state"].clone();
+    until("the reason is told", || {
+        state()["error"]
+            .as_str()
+            .is_some_and(|it| it.contains("WRONGTYPE"))
+    });
+    redis.ask(&["XADD", "in", "*", "id", "m1", "data", "{}"]);
+    redis.ask(&["DEL", "in:dead"]);
+    let began = Instant::now();
+    until("the message is put aside", || state()["rejected"] == 1);
+    until("the next message is taken", || runs(&server) == 1);
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(redis.number(&["XLEN", "in:dead"]), 1);
 }
 
 #[test]
