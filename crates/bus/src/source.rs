@@ -7,6 +7,8 @@ use std::pin::Pin;
 
 use serde_json::{Map, Value as Json};
 
+use crate::link::Failure;
+
 /// What the call of a source comes to.
 pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send + 'a>>;
 
@@ -54,4 +56,14 @@ pub trait SourceOpener: Send + Sync + fmt::Debug {
 
     /// Where messages go that can never be used.
     fn dead_letter_place(&self) -> String;
+}
+
+/// What `SourceOpener::open` comes to when a broker is connected, or is not.
+pub(crate) async fn opened<M: MessageSource + 'static>(
+    connecting: impl Future<Output = Result<M, Failure>>,
+) -> Result<Box<dyn MessageSource>, String> {
+    match connecting.await {
+        Ok(messages) => Ok(Box::new(messages)),
+        Err(failure) => Err(failure.why()),
+    }
 }

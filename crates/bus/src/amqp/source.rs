@@ -16,7 +16,7 @@ use crate::address::{AddressFault, BrokerAddress};
 use crate::cloud_event::{self, Headers};
 use crate::kinds::Surroundings;
 use crate::link::Failure;
-use crate::source::{MessageSource, Received, SourceFuture, SourceOpener};
+use crate::source::{MessageSource, Received, SourceFuture, SourceOpener, opened};
 
 /// How many messages at a time.
 const BATCH: u16 = 64;
@@ -79,12 +79,7 @@ impl AmqpSource {
 
 impl SourceOpener for AmqpSource {
     fn open<'a>(&'a self, _group: &'a str) -> SourceFuture<'a, Box<dyn MessageSource>> {
-        Box::pin(async move {
-            match self.connected().await {
-                Ok(messages) => Ok(Box::new(messages) as Box<dyn MessageSource>),
-                Err(failure) => Err(failure.why()),
-            }
-        })
+        Box::pin(opened(self.connected()))
     }
 
     fn dead_letter_place(&self) -> String {

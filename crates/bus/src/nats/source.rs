@@ -15,7 +15,7 @@ use crate::address::{AddressFault, BrokerAddress};
 use crate::cloud_event::{self, Headers};
 use crate::kinds::Surroundings;
 use crate::link::Failure;
-use crate::source::{MessageSource, Received, SourceFuture, SourceOpener};
+use crate::source::{MessageSource, Received, SourceFuture, SourceOpener, opened};
 
 /// How many messages at a time.
 const BATCH: usize = 64;
@@ -82,12 +82,7 @@ impl NatsSource {
 
 impl SourceOpener for NatsSource {
     fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn MessageSource>> {
-        Box::pin(async move {
-            match self.connected(group).await {
-                Ok(messages) => Ok(Box::new(messages) as Box<dyn MessageSource>),
-                Err(failure) => Err(failure.why()),
-            }
-        })
+        Box::pin(opened(self.connected(group)))
     }
 
     fn dead_letter_place(&self) -> String {

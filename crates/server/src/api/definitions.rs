@@ -13,14 +13,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params, PathOf};
+use super::pages::{NamedQuery, page_of};
 use crate::access::Caller;
 use crate::app::App;
 use crate::definitions::{Deprecation, Head, NewDefinition, Registered, Registry, Revision};
 use crate::problem::ApiProblem;
-
-/// The most definitions or revisions of a page.
-const MAX_PAGE: usize = 500;
-const PAGE: usize = 50;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -191,42 +188,6 @@ pub(super) fn percent(name: &str) -> String {
 }
 
 /// Where a page begins: a tenant and a key, which may have any characters.
-pub(super) fn cursor(tenant: &str, key: &str) -> String {
-    format!("{}:{tenant}{key}", tenant.len())
-}
-
-pub(super) fn read_cursor(text: &str) -> Result<(String, String), ApiProblem> {
-    let read = || {
-        let (len, rest) = text.split_once(':')?;
-        let (tenant, key) = rest.split_at_checked(len.parse().ok()?)?;
-        Some((tenant.to_owned(), key.to_owned()))
-    };
-    read().ok_or_else(|| ApiProblem::bad_request("after: use the `next` of the page before"))
-}
-
-pub(super) fn page_of(limit: Option<usize>) -> Result<usize, ApiProblem> {
-    let limit = limit.unwrap_or(PAGE);
-    match (1..=MAX_PAGE).contains(&limit) {
-        true => Ok(limit),
-        false => Err(ApiProblem::bad_request(format!(
-            "limit: a number from 1 to {MAX_PAGE} is needed"
-        ))),
-    }
-}
-
-/// Which definitions to list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct DefinitionsQuery {
-    /// Only definitions of this tenant.
-    tenant: Option<String>,
-    /// At most this many; 50 if absent, 500 at most.
-    limit: Option<usize>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
 /// A page of definitions.
 #[derive(Debug, Serialize, ToSchema)]
 struct DefinitionPage {
@@ -260,27 +221,24 @@ struct DefinitionRow {
 
 /// List the definitions by name.
 #[utoipa::path(get, path = "/api/v1/definitions", tag = "definitions", security(("token" = ["view"])),
-    params(DefinitionsQuery),
+    params(NamedQuery),
     responses((status = 200, body = DefinitionPage), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn list_definitions(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Params(query): Params<DefinitionsQuery>,
+    Params(query): Params<NamedQuery>,
 ) -> Result<Json<DefinitionPage>, ApiProblem> {
-    let limit = page_of(query.limit)?;
-    let after = query.after.as_deref().map(read_cursor).transpose()?;
+    let page = query.page()?;
+    let (after, rows) = (page.after.clone(), page.rows());
     let (tenant, project) = (caller.tenant_of(query.tenant)?, caller.project);
-    let mut heads = app
+    let heads = app
         .ask(move |store| {
             let registry = Registry::of_project(store, project.as_deref());
-            registry.heads(tenant, after, limit + 1)
+            registry.heads(tenant, after, rows)
         })
         .await?;
-    let more = heads.len() > limit;
-    heads.truncate(limit);
-    let next = heads.last().filter(|_| more);
-    let next = next.map(|(tenant, head)| cursor(tenant, &head.name));
+    let (heads, next) = page.cut(heads, |it| (&it.0, &it.1.name));
     let row = |(tenant, head): (String, Head)| DefinitionRow {
         tenant,
         deprecated: head.deprecated.contains_key(&head.current),

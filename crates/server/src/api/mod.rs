@@ -19,6 +19,7 @@ mod log_windows;
 mod logs;
 mod meta;
 mod operations;
+mod pages;
 mod run_feed;
 mod run_filter;
 mod run_list;

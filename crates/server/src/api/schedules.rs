@@ -12,12 +12,12 @@ use stepwell_dialects::trigger::Schedule;
 use stepwell_engine::StartRequest;
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::time::Time;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params};
-use super::definitions::{cursor, page_of, read_cursor};
+use super::pages::{NamedQuery, TenantQuery};
 use crate::access::{Caller, LOCAL};
 use crate::app::App;
 use crate::definitions::{Registry, name_taken};
@@ -298,19 +298,6 @@ async fn put_schedule(
     Ok((status, Json(view)).into_response())
 }
 
-/// Which schedules to list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SchedulesQuery {
-    /// Only schedules of this tenant.
-    tenant: Option<String>,
-    /// At most this many; 50 if absent, 500 at most.
-    limit: Option<usize>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
 /// A page of schedules.
 #[derive(Debug, Serialize, ToSchema)]
 struct SchedulePage {
@@ -322,25 +309,21 @@ struct SchedulePage {
 
 /// List the schedules by name, with their next due times.
 #[utoipa::path(get, path = "/api/v1/schedules", tag = "schedules", security(("token" = ["view"])),
-    params(SchedulesQuery),
+    params(NamedQuery),
     responses((status = 200, body = SchedulePage), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn list_schedules(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Params(query): Params<SchedulesQuery>,
+    Params(query): Params<NamedQuery>,
 ) -> Result<Json<SchedulePage>, ApiProblem> {
-    let limit = page_of(query.limit)?;
-    let after = query.after.as_deref().map(read_cursor).transpose()?;
+    let page = query.page()?;
     let tenant = caller.tenant_of(query.tenant)?;
     let now = app.now();
     let page = app.ask(move |store| {
         let whose = (tenant, caller.project.as_deref());
-        let mut found = Schedules::new(store).list(whose, after, limit + 1)?;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|it| cursor(&it.0, &it.1.name));
+        let found = Schedules::new(store).list(whose, page.after.clone(), page.rows())?;
+        let (found, next) = page.cut(found, |it| (&it.0, &it.1.name));
         let view = |(tenant, document, _): (String, ScheduleDocument, u64)| {
             ScheduleView::new(&tenant, document, now)
         };
@@ -352,24 +335,16 @@ async fn list_schedules(
     Ok(Json(page.await?))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ScheduleQuery {
-    /// The tenant of the schedule, for callers that may act for all tenants.
-    tenant: Option<String>,
-}
-
 /// Read a schedule: its next ten due times, its last runs, and what it has missed.
 #[utoipa::path(get, path = "/api/v1/schedules/{name}", tag = "schedules", security(("token" = ["view"])),
-    params(("name" = String, Path, description = "The name of the schedule."), ScheduleQuery),
+    params(("name" = String, Path, description = "The name of the schedule."), TenantQuery),
     responses((status = 200, body = ScheduleView), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn schedule(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Params(query): Params<ScheduleQuery>,
+    Params(query): Params<TenantQuery>,
 ) -> Result<Json<ScheduleView>, ApiProblem> {
     let tenant = caller.one_tenant(query.tenant)?;
     let now = app.now();
@@ -386,14 +361,14 @@ async fn schedule(
 
 /// Delete a schedule. Runs that it has started go on.
 #[utoipa::path(delete, path = "/api/v1/schedules/{name}", tag = "schedules", security(("token" = ["engineer"])),
-    params(("name" = String, Path, description = "The name of the schedule."), ScheduleQuery),
+    params(("name" = String, Path, description = "The name of the schedule."), TenantQuery),
     responses((status = 204), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 422, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn delete_schedule(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Params(query): Params<ScheduleQuery>,
+    Params(query): Params<TenantQuery>,
 ) -> Result<StatusCode, ApiProblem> {
     if name.starts_with(OF_DEFINITION) {
         return Err(invalid(
@@ -409,28 +384,28 @@ async fn delete_schedule(
 
 /// Pause a schedule: due times neither start runs nor are missed until it is resumed.
 #[utoipa::path(post, path = "/api/v1/schedules/{name}/pause", tag = "schedules", security(("token" = ["operate"])),
-    params(("name" = String, Path, description = "The name of the schedule."), ScheduleQuery),
+    params(("name" = String, Path, description = "The name of the schedule."), TenantQuery),
     responses((status = 200, body = ScheduleView), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn pause(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Params(query): Params<ScheduleQuery>,
+    Params(query): Params<TenantQuery>,
 ) -> Result<Json<ScheduleView>, ApiProblem> {
     set_paused(&app, &caller, name, query.tenant, true).await
 }
 
 /// Resume a schedule from now on.
 #[utoipa::path(post, path = "/api/v1/schedules/{name}/resume", tag = "schedules", security(("token" = ["operate"])),
-    params(("name" = String, Path, description = "The name of the schedule."), ScheduleQuery),
+    params(("name" = String, Path, description = "The name of the schedule."), TenantQuery),
     responses((status = 200, body = ScheduleView), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn resume(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Params(query): Params<ScheduleQuery>,
+    Params(query): Params<TenantQuery>,
 ) -> Result<Json<ScheduleView>, ApiProblem> {
     set_paused(&app, &caller, name, query.tenant, false).await
 }

@@ -8,13 +8,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use stepwell_bus::{is_sink_name, open_source, shown_address};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params};
-use super::definitions::{cursor, page_of, read_cursor};
 use super::operations::bad_address;
+use super::pages::{NamedQuery, TenantQuery};
 use super::webhooks::check_target;
 use crate::access::Caller;
 use crate::app::App;
@@ -166,19 +166,6 @@ async fn put_source(
     Ok((status, Json(SourceView::new(&app, &tenant, document))).into_response())
 }
 
-/// Which sources to list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SourcesQuery {
-    /// Only sources of this tenant.
-    tenant: Option<String>,
-    /// At most this many; 50 if absent, 500 at most.
-    limit: Option<usize>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
 /// A page of sources.
 #[derive(Debug, Serialize, ToSchema)]
 struct SourcePage {
@@ -190,25 +177,22 @@ struct SourcePage {
 
 /// List the sources by name.
 #[utoipa::path(get, path = "/api/v1/sources", tag = "sources", security(("token" = ["administer"])),
-    params(SourcesQuery),
+    params(NamedQuery),
     responses((status = 200, body = SourcePage), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn list_sources(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Params(query): Params<SourcesQuery>,
+    Params(query): Params<NamedQuery>,
 ) -> Result<Json<SourcePage>, ApiProblem> {
-    let limit = page_of(query.limit)?;
-    let after = query.after.as_deref().map(read_cursor).transpose()?;
+    let page = query.page()?;
     caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.tenant_of(query.tenant)?;
-    let mut found = app
-        .ask(move |store| Sources::new(store).list((tenant, None), after, limit + 1))
+    let (after, rows) = (page.after.clone(), page.rows());
+    let found = app
+        .ask(move |store| Sources::new(store).list((tenant, None), after, rows))
         .await?;
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| more);
-    let next = last.map(|it| cursor(&it.0, &it.1.name));
+    let (found, next) = page.cut(found, |it| (&it.0, &it.1.name));
     let view = |(tenant, it, _): (String, SourceDocument, u64)| SourceView::new(&app, &tenant, it);
     Ok(Json(SourcePage {
         sources: found.into_iter().map(view).collect(),
@@ -216,24 +200,16 @@ async fn list_sources(
     }))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SourceQuery {
-    /// The tenant of the source, for callers that may act for all tenants.
-    tenant: Option<String>,
-}
-
 /// Read a source, with its state at this server.
 #[utoipa::path(get, path = "/api/v1/sources/{name}", tag = "sources", security(("token" = ["administer"])),
-    params(("name" = String, Path, description = "The name of the source."), SourceQuery),
+    params(("name" = String, Path, description = "The name of the source."), TenantQuery),
     responses((status = 200, body = SourceView), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn source(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Params(query): Params<SourceQuery>,
+    Params(query): Params<TenantQuery>,
 ) -> Result<Json<SourceView>, ApiProblem> {
     caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.one_tenant(query.tenant)?;
@@ -249,14 +225,14 @@ async fn source(
 
 /// Delete a source: its messages stay in the broker from now on.
 #[utoipa::path(delete, path = "/api/v1/sources/{name}", tag = "sources", security(("token" = ["administer"])),
-    params(("name" = String, Path, description = "The name of the source."), SourceQuery),
+    params(("name" = String, Path, description = "The name of the source."), TenantQuery),
     responses((status = 204), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn delete_source(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Params(query): Params<SourceQuery>,
+    Params(query): Params<TenantQuery>,
 ) -> Result<StatusCode, ApiProblem> {
     caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.one_tenant(query.tenant)?;

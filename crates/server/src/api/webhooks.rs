@@ -8,13 +8,14 @@ use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use stepwell_worker::secrets::is_reference;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params};
-use super::definitions::{cursor, page_of, percent, read_cursor};
+use super::definitions::percent;
 use super::events::EVENTS_OF_A_TENANT;
+use super::pages::{NamedQuery, TenantQuery};
 use super::schedules::fixed_params;
 use crate::access::{Caller, LOCAL};
 use crate::app::App;
@@ -294,19 +295,6 @@ async fn put_webhook(
     Ok((status, Json(view)).into_response())
 }
 
-/// Which webhooks to list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WebhooksQuery {
-    /// Only webhooks of this tenant.
-    tenant: Option<String>,
-    /// At most this many; 50 if absent, 500 at most.
-    limit: Option<usize>,
-    /// The `next` of the page before.
-    after: Option<String>,
-}
-
 /// A page of webhooks.
 #[derive(Debug, Serialize, ToSchema)]
 struct WebhookPage {
@@ -318,24 +306,20 @@ struct WebhookPage {
 
 /// List the webhooks by name.
 #[utoipa::path(get, path = "/api/v1/webhooks", tag = "webhooks", security(("token" = ["engineer"])),
-    params(WebhooksQuery),
+    params(NamedQuery),
     responses((status = 200, body = WebhookPage), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn list_webhooks(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Params(query): Params<WebhooksQuery>,
+    Params(query): Params<NamedQuery>,
 ) -> Result<Json<WebhookPage>, ApiProblem> {
-    let limit = page_of(query.limit)?;
-    let after = query.after.as_deref().map(read_cursor).transpose()?;
+    let page = query.page()?;
     let tenant = caller.tenant_of(query.tenant)?;
     let page = app.ask(move |store| {
         let whose = (tenant, caller.project.as_deref());
-        let mut found = Webhooks::new(store).list(whose, after, limit + 1)?;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|it| cursor(&it.0, &it.1.name));
+        let found = Webhooks::new(store).list(whose, page.after.clone(), page.rows())?;
+        let (found, next) = page.cut(found, |it| (&it.0, &it.1.name));
         let view = |(tenant, it, _): (String, WebhookDocument, u64)| WebhookView::new(&tenant, it);
         Ok::<_, ApiProblem>(WebhookPage {
             webhooks: found.into_iter().map(view).collect(),
@@ -345,24 +329,16 @@ async fn list_webhooks(
     Ok(Json(page.await?))
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WebhookQuery {
-    /// The tenant of the webhook, for callers that may act for all tenants.
-    tenant: Option<String>,
-}
-
 /// Read a webhook, without its secrets.
 #[utoipa::path(get, path = "/api/v1/webhooks/{name}", tag = "webhooks", security(("token" = ["engineer"])),
-    params(("name" = String, Path, description = "The name of the webhook."), WebhookQuery),
+    params(("name" = String, Path, description = "The name of the webhook."), TenantQuery),
     responses((status = 200, body = WebhookView), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn webhook(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Params(query): Params<WebhookQuery>,
+    Params(query): Params<TenantQuery>,
 ) -> Result<Json<WebhookView>, ApiProblem> {
     let tenant = caller.one_tenant(query.tenant)?;
     let view = app.ask(
@@ -378,14 +354,14 @@ async fn webhook(
 
 /// Delete a webhook: its deliveries are refused from now on.
 #[utoipa::path(delete, path = "/api/v1/webhooks/{name}", tag = "webhooks", security(("token" = ["engineer"])),
-    params(("name" = String, Path, description = "The name of the webhook."), WebhookQuery),
+    params(("name" = String, Path, description = "The name of the webhook."), TenantQuery),
     responses((status = 204), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn delete_webhook(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-    Params(query): Params<WebhookQuery>,
+    Params(query): Params<TenantQuery>,
 ) -> Result<StatusCode, ApiProblem> {
     let (tenant, project) = (caller.one_tenant(query.tenant)?, caller.project);
     app.ask(move |store| Webhooks::new(store).delete(&tenant, project.as_deref(), &name))
