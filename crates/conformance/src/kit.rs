@@ -69,6 +69,15 @@ impl Column {
         })
     }
 
+    /// The native engine on SQLite, under its own name: other engines are compared with it.
+    pub fn native() -> Result<Column> {
+        let sqlite = Column::of_store("sqlite")?;
+        Ok(Column {
+            name: "native".to_owned(),
+            ..sqlite
+        })
+    }
+
     /// The column of a server: each scenario has a server of its own on SQLite, and all commands go there over HTTP.
     #[must_use]
     pub fn of_server() -> Column {
@@ -84,7 +93,7 @@ impl Column {
     /// kept in SQLite.
     #[must_use]
     pub fn of_engine(engine: &str) -> Column {
-        let name = engine.split_once(':').map_or(engine, |(name, _)| name);
+        let name = engine.split([':', '+']).next().unwrap_or(engine);
         Column {
             name: name.to_owned(),
             store: StoreKind::Sqlite,
@@ -367,7 +376,7 @@ impl Kit {
 }
 
 /// A folder that no other scenario has, in this process or another.
-fn folder(scenario: usize, column: usize) -> PathBuf {
+pub(crate) fn folder(scenario: usize, column: usize) -> PathBuf {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_or(0, |it| it.as_micros() % 1_000_000_000_000);
     let name = format!("kit-{}-{now}-{scenario}-{column}", std::process::id());

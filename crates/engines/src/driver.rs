@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stepwell_engine::Error;
-use stepwell_engine::coordinator::HotRun;
+use stepwell_engine::coordinator::{HotRun, Serves};
 use stepwell_engine::port::Clock;
 use stepwell_engine::remote::{RemoteClaim, RemoteWork};
 use stepwell_engine::rows::parse_target;
@@ -31,11 +31,13 @@ use crate::turn::{KeptReport, Seen, Turn};
 const DIGESTS: usize = 80;
 /// Bytes of the hash of one event, the last of its digests.
 const HASH: usize = 32;
+/// How many ended runs are remembered, whose drivers may have to be waited for when this process stops.
+const KEPT_ENDED: usize = 1_000;
 
 /// What a driver is made of.
 #[derive(Debug)]
 pub struct DriverSetup {
-    /// The service that decides; configured with `Config::driven` and `Serves::Nothing`.
+    /// The service that decides; configured with `Config::driven` and `Serves::Nothing`, or with `Config::routes`.
     pub handle: Handle,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
@@ -55,6 +57,8 @@ pub struct Driver {
     pub(crate) setup: DriverSetup,
     pub(crate) key: TokenKey,
     pub(crate) remote: RemoteWork,
+    /// The work that the crew does.
+    pub(crate) serves: Serves,
     /// Attempts of this process, to be told to stop.
     attempts: Mutex<HashMap<AttemptKey, CancellationToken>>,
     /// What the engine outside was last told of each run.
@@ -112,6 +116,7 @@ impl Driver {
             setup.clock.clone(),
         );
         Ok(Driver {
+            serves: setup.crew.serves(),
             setup,
             key,
             remote,
@@ -142,8 +147,9 @@ impl Driver {
             self.write(run_id, report).await?;
         }
         let now = self.setup.clock.now();
+        let serves = self.serves.clone();
         let turn = self
-            .visit(run_id, true, move |hot| Turn::of(hot, now))
+            .visit(run_id, true, move |hot| Turn::of(hot, now, &serves))
             .await?;
         self.tell(run_id, &turn);
         Ok(turn)
@@ -199,6 +205,9 @@ impl Driver {
     pub(crate) fn note_end(&self, run_id: &str) {
         self.told().remove(run_id);
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.len() >= KEPT_ENDED {
+            ended.pop_first();
+        }
         ended.insert(run_id.to_owned());
     }
 

@@ -26,6 +26,8 @@ pub mod codes;
 #[cfg(feature = "conductor")]
 pub mod conductor;
 pub mod driver;
+#[cfg(any(feature = "conductor", feature = "temporal", test))]
+mod faults;
 pub mod host_thread;
 #[cfg(feature = "temporal")]
 pub mod temporal;

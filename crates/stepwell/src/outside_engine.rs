@@ -12,7 +12,7 @@ use stepwell_engine::port::Clock;
 use stepwell_engine::remote::RemoteWork;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{RunNo, Store};
-use stepwell_engines::host_thread::HostParts;
+use stepwell_engines::host_thread::{HostHealth, HostParts};
 use stepwell_engines::{Driver, DriverSetup, EngineAddress};
 use stepwell_worker::Crew;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -39,22 +39,27 @@ pub(crate) fn configure(
     engine: &'static str,
     store: &dyn Store,
 ) -> Result<(Config, String)> {
-    // Two stores never share a part of an engine, even if their runs have the same ids.
-    let hash = Sha256::digest(store.secret()?);
-    let place: String = hash
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let worker = format!("{engine}:{}:{}", config.name, uuid::Uuid::now_v7().simple());
+    let worker = worker_name(engine, &config.name);
     let config = Config {
         engine_type: engine,
-        engine_place: format!("{place}/"),
+        engine_place: place_of(store)?,
         driven: true,
         serves: Serves::Nothing,
         ..config
     };
     Ok((config, worker))
+}
+
+/// What belongs to a store at an engine: two stores never share a part of an engine, even if their runs have the same ids.
+pub(crate) fn place_of(store: &dyn Store) -> Result<String> {
+    let hash = Sha256::digest(store.secret()?);
+    let digits = hash.iter().take(4).map(|byte| format!("{byte:02x}"));
+    Ok(format!("{}/", digits.collect::<String>()))
+}
+
+/// What this process is called in the leases of an engine.
+pub(crate) fn worker_name(engine: &str, process: &str) -> String {
+    format!("{engine}:{process}:{}", uuid::Uuid::now_v7().simple())
 }
 
 /// What an engine outside is started with.
@@ -69,6 +74,8 @@ pub(crate) struct OutsideSetup {
     pub(crate) changed: UnboundedReceiver<RunNo>,
     pub(crate) parallel: usize,
     pub(crate) write_budget: Duration,
+    /// Whether the engine answers, for those who show it.
+    pub(crate) health: HostHealth,
 }
 
 /// The part of an engine outside that is in this process.
@@ -133,6 +140,7 @@ fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug + Send>> {
         place: setup.place,
         parallel: setup.parallel,
         identity: setup.worker,
+        health: setup.health,
     };
     match setup.address {
         #[cfg(feature = "temporal")]

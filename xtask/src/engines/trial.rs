@@ -393,7 +393,7 @@ impl Trial {
     }
 
     /// The databases that runs are kept in, in turn.
-    fn stores(&self, name: &str) -> Vec<String> {
+    pub(super) fn stores(&self, name: &str) -> Vec<String> {
         let mut stores = vec![text(&self.folder.join(format!("{name}.db")))];
         stores.extend(self.postgres.iter().map(Cluster::url));
         stores

@@ -211,6 +211,7 @@ impl Coordinator {
         if let Some(chunk) = &append.chunk {
             let (first, seq) = (chunk.first, chunk.last);
             self.notices.push(Notice::Changed { run, first, seq });
+            self.tell_engine(run);
         }
         self.conclude(run, append, flight, now);
     }

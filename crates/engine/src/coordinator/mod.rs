@@ -371,7 +371,7 @@ impl Coordinator {
         match handoff {
             Handoff::Due(run) => {
                 self.refresh(run);
-                self.wake(run, now);
+                self.wake_in_time(run, now);
             }
             Handoff::Reserved(task) => self.take_reserved(*task),
             Handoff::Queued(_) => self.slots.look(),
