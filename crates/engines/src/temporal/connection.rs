@@ -18,6 +18,8 @@ use crate::host_thread::{HostError, HostHealth};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How clients say that the other side has closed the connection.
+const CLOSED: [&str; 3] = ["connection closed", "ConnectionReset", "BrokenPipe"];
 /// How often the server is asked whether it answers, and how long that may take.
 const HEALTH: Duration = Duration::from_secs(2);
 const HEALTH_ANSWER: Duration = Duration::from_secs(3);
@@ -61,7 +63,7 @@ pub(super) async fn connect(
     let connected = tokio::time::timeout(CONNECT, Connection::connect(options)).await;
     let connection = match connected {
         Ok(Err(ClientConnectError::SystemInfoCallError(status))) => {
-            return Err(refused(&place, &status));
+            return Err(refused(&place, address, &status));
         }
         Ok(connection) => connection.map_err(|error| unreachable(causes(&error)))?,
         Err(_) => {
@@ -89,16 +91,27 @@ pub(super) async fn connect(
         ))),
         // A key may be allowed to run workflows and not to describe the namespace.
         Err(status) if status.code() == Code::PermissionDenied => Ok(client),
-        Err(status) => Err(refused(&place, &status)),
+        Err(status) => Err(refused(&place, address, &status)),
     }
 }
 
 /// Why a call failed: the server does not know who this process is, or did not answer.
-fn refused(place: &str, status: &Status) -> HostError {
+fn refused(place: &str, address: &TemporalAddress, status: &Status) -> HostError {
+    let said = format!("{status:?}");
+    let is_closed = CLOSED.iter().any(|it| said.contains(it));
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => denied(place, status.message()),
+        // TLS 1.3 refuses a client after the handshake, and the client sees only that the connection is closed.
+        _ if is_closed && address.tls => HostError::Tls(format!(
+            "{place} closes the connection after the handshake: {}",
+            match address.client {
+                Some(_) => "it does not accept the certificate of this client: check `cert=FILE`, and which authority it trusts",
+                None => "it asks for a certificate of this client: give it with `cert=FILE` and `key=FILE`",
+            }
+        )),
+        _ if is_closed => connect_fault(place, "it closes the connection; if it wants TLS, write `?tls=true`"),
         // The causes have what TLS says.
-        _ => match connect_fault(place, &format!("{status:?}")) {
+        _ => match connect_fault(place, &said) {
             error @ HostError::Tls(_) => error,
             _ => connect_fault(place, status.message()),
         },

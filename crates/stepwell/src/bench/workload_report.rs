@@ -34,8 +34,8 @@ pub(super) struct WorkloadFigures {
 pub(super) struct EngineRatio {
     /// How many times as many steps the native engine does in a second.
     steps: f64,
-    /// How many times as long the median run takes on the other engine.
-    latency: f64,
+    /// How many times as long the median run takes on the other engine; none if no run has ended.
+    latency: Option<f64>,
 }
 
 impl WorkloadFigures {
@@ -43,7 +43,8 @@ impl WorkloadFigures {
     pub(super) fn ratio(&self, native: &WorkloadFigures) -> EngineRatio {
         EngineRatio {
             steps: native.steps_per_second() / self.steps_per_second().max(1e-9),
-            latency: self.percentile(0.5) / native.percentile(0.5).max(1e-9),
+            latency: (!self.latencies.is_empty() && !native.latencies.is_empty())
+                .then(|| self.percentile(0.5) / native.percentile(0.5).max(1e-9)),
         }
     }
 
@@ -133,7 +134,7 @@ impl WorkloadFigures {
         if let Some(ratio) = &self.beside_native {
             json["native"] = json!({
                 "stepsRatio": round(ratio.steps),
-                "latencyRatio": round(ratio.latency),
+                "latencyRatio": ratio.latency.map(round),
             });
         }
         for (name, value) in &self.notes {
@@ -212,10 +213,16 @@ impl WorkloadFigures {
         if let Some(ratio) = &self.beside_native {
             line(
                 "beside native",
-                format!(
-                    "native does {:.1} times as many steps a second; a run takes {:.1} times as long here",
-                    ratio.steps, ratio.latency
-                ),
+                match ratio.latency {
+                    Some(latency) => format!(
+                        "native does {:.1} times as many steps a second; a run takes {latency:.1} times as long here",
+                        ratio.steps
+                    ),
+                    None => format!(
+                        "native does {:.1} times as many steps a second; no run has ended here: take more --seconds",
+                        ratio.steps
+                    ),
+                },
             );
         }
         for (name, value) in &self.notes {
