@@ -98,8 +98,11 @@ pub(super) async fn connect(
 /// Why a call failed: the server does not know who this process is, or did not answer.
 fn refused(place: &str, address: &TemporalAddress, status: &Status) -> HostError {
     let said = format!("{status:?}");
-    let is_closed = CLOSED.iter().any(|it| said.contains(it));
+    let has = |words: &[&str]| words.iter().any(|it| said.contains(it));
+    let is_closed = has(&CLOSED);
     match status.code() {
+        // A proxy before the server answers in HTTP.
+        _ if has(&["status: 401", "status: 403"]) => denied(place, "a proxy before it refuses the key"),
         Code::Unauthenticated | Code::PermissionDenied => denied(place, status.message()),
         // TLS 1.3 refuses a client after the handshake, and the client sees only that the connection is closed.
         _ if is_closed && address.tls => HostError::Tls(format!(
