@@ -84,7 +84,7 @@ impl Column {
     /// kept in SQLite.
     #[must_use]
     pub fn of_engine(engine: &str) -> Column {
-        let name = engine.split_once(':').map_or(engine, |(name, _)| name);
+        let name = engine.split([':', '+']).next().unwrap_or(engine);
         Column {
             name: name.to_owned(),
             store: StoreKind::Sqlite,
