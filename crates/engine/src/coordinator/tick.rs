@@ -26,6 +26,7 @@ impl Coordinator {
 
     /// The store could not be asked: it is asked again after a while.
     pub fn rest(&mut self, now: Time) {
+        self.outage.unanswered(now);
         let length = self.config.poll_ms.clamp(10, 1_000);
         self.schedule.rest(now.plus(length));
         self.look();
@@ -83,6 +84,7 @@ impl Coordinator {
             self.take_over_dead(now)?;
             // What came through late may have the leases that are looked at next.
             self.look_for_late_commits(now)?;
+            self.outage.answered(now);
             self.expire_leases(now)?;
             self.slots.freed();
             self.runs.set_quarantined(self.store.quarantined()?);
