@@ -102,6 +102,24 @@ impl Column {
         }
     }
 
+    /// The column of an engine on a store, with the name of the store behind that of the engine.
+    pub fn of_engine_on(engine: &str, store: &str) -> Result<Column> {
+        let (column, store) = (Column::of_engine(engine), Column::of_store(store)?);
+        Ok(match store.store {
+            StoreKind::Sqlite => column,
+            kind => Column {
+                name: format!("{}-{}", column.name, store.name),
+                store: kind,
+                ..column
+            },
+        })
+    }
+
+    /// The engine, as reasons of exemptions name it.
+    pub(crate) fn engine_name(&self) -> &str {
+        self.engine.split([':', '+']).next().unwrap_or_default()
+    }
+
     fn can(&self, ability: Ability) -> bool {
         match (ability, &self.store) {
             // The server owns the store: a program cannot have it too, and nobody waits for it.
@@ -121,7 +139,7 @@ impl Column {
     /// Why a scenario is not played here.
     fn refuses(&self, scenario: &Scenario) -> Option<String> {
         let exempt = scenario.exempt.get(&self.name);
-        if let Some(why) = exempt.or_else(|| scenario.exempt.get(&self.engine)) {
+        if let Some(why) = exempt.or_else(|| scenario.exempt.get(self.engine_name())) {
             return Some(format!("exempt: {why}"));
         }
         let missing = scenario.needs.iter().find(|it| !self.can(**it))?;

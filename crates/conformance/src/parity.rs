@@ -100,7 +100,6 @@ pub enum Agreement {
     Same(usize),
     /// The engine need not agree, for this reason.
     Exempt(&'static str),
-    /// What differs.
     Differs(String),
 }
 
@@ -127,7 +126,10 @@ impl Kit {
         for (number, definition) in DEFINITIONS.iter().enumerate() {
             let mut first: Option<Vec<Line>> = None;
             for (at, column) in &kept {
-                let exempt = definition.exempt.iter().find(|it| it.0 == column.name);
+                let exempt = definition
+                    .exempt
+                    .iter()
+                    .find(|it| it.0 == column.engine_name());
                 let agreement = match exempt {
                     Some((_, reason)) => Agreement::Exempt(reason),
                     None => {

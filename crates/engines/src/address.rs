@@ -267,6 +267,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shown_has_no_options_and_what_is_named_must_be_there() {
+        let parse = |text: &str| EngineAddress::parse(text).unwrap().unwrap();
+        let temporal = parse("temporal://h/n?ca=/nowhere/ca.pem");
+        assert_eq!(temporal.shown(), "temporal://h:7233/n");
+        assert_eq!(temporal.host_and_port(), "h:7233");
+        let missing = temporal.verify().unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/ca.pem"), "{missing}");
+        let conductor = parse("conductor+https://c/api?key_env=NOT_SET_1&secret_env=NOT_SET_2");
+        assert_eq!(conductor.shown(), "conductor+https://c/api");
+        assert_eq!(conductor.host_and_port(), "c:443");
+        let missing = conductor.verify().unwrap_err().to_string();
+        assert!(missing.contains("NOT_SET_1"), "{missing}");
+        let plain = parse("conductor+http://c:8080/api");
+        assert_eq!(plain.host_and_port(), "c:8080");
+        assert!(plain.verify().is_ok());
+    }
+
+    #[test]
     fn a_wrong_address_says_what_to_write() {
         for (text, part) in [
             ("temporal:", "HOST:PORT"),

@@ -26,7 +26,6 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// The stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -43,12 +42,12 @@ impl HostError {
 pub struct HostHealth(Arc<Mutex<Option<String>>>);
 
 impl HostHealth {
-    /// The engine answers.
+    /// The last call of the engine was answered.
     pub fn answers(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The engine does not answer.
+    /// The last call of the engine was not answered, for this reason.
     pub fn fails(&self, why: String) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }

@@ -1,5 +1,5 @@
 //! Engines outside that move runs of this server, such as Temporal: what the server gives them and hears from them. Which engines
-//! there are, and how they are talked to, is the matter of whoever starts the server.
+//! there are, and how they are talked to, is the matter of the program that starts the server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct EngineStanding {
     /// The code of what is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What is wrong.
+    /// Why the engine cannot be used, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Which definitions run there.

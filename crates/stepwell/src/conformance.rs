@@ -47,8 +47,8 @@ pub(crate) struct ConformanceArgs {
     /// [default: memory and sqlite]
     #[arg(long, value_name = "STORE")]
     store: Vec<String>,
-    /// Engine to play on: native on every store, mock or the address of an engine on SQLite, or `all` of them; can be
-    /// repeated [default: native, and mock if no --store is given]
+    /// Engine to play on: native on every store, mock on SQLite, the address of an engine on SQLite or the stores of
+    /// --store, or `all` of them; can be repeated [default: native, and mock if no --store is given]
     #[arg(long, value_name = "ENGINE")]
     engine: Vec<String>,
     /// Address of the Temporal server for `--engine all`
@@ -191,7 +191,14 @@ fn columns(args: &ConformanceArgs) -> Result<Vec<Column>> {
             }
             "mock" => columns.push(Column::of_engine(engine)),
             outside => match EngineAddress::parse(outside) {
-                Some(Ok(_)) => columns.push(Column::of_engine(outside)),
+                Some(Ok(_)) if args.store.is_empty() => columns.push(Column::of_engine(outside)),
+                Some(Ok(_)) => {
+                    // A run outlives this process there, and so must its store.
+                    for store in stores.iter().filter(|it| !it.starts_with("memory")) {
+                        let column = Column::of_engine_on(outside, store);
+                        columns.push(column.or_else(|error| crate::usage(error.to_string()))?);
+                    }
+                }
                 Some(Err(error)) => return crate::usage(error.to_string()),
                 None => {
                     return crate::usage(format!(

@@ -31,7 +31,6 @@ pub struct NamedEngine {
 struct EngineTable {
     #[serde(default)]
     definitions: Vec<RouteTable>,
-    /// Addresses by name.
     #[serde(flatten)]
     engines: BTreeMap<String, String>,
 }

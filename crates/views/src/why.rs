@@ -204,7 +204,9 @@ pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> 
                 };
                 let who = match engine_outside(state).filter(|_| served.queue == BUILT_IN) {
                     Some(engine) => {
-                        format!("the engine `{engine}`, which gives the step to a process that serves it")
+                        format!(
+                            "the engine `{engine}`, which gives the step to a process that serves it"
+                        )
                     }
                     None => format!("a worker that serves {served}"),
                 };

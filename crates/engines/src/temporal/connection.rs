@@ -102,17 +102,24 @@ fn refused(place: &str, address: &TemporalAddress, status: &Status) -> HostError
     let is_closed = has(&CLOSED);
     match status.code() {
         // A proxy before the server answers in HTTP.
-        _ if has(&["status: 401", "status: 403"]) => denied(place, "a proxy before it refuses the key"),
+        _ if has(&["status: 401", "status: 403"]) => {
+            denied(place, "a proxy before it refuses the key")
+        }
         Code::Unauthenticated | Code::PermissionDenied => denied(place, status.message()),
         // TLS 1.3 refuses a client after the handshake, and the client sees only that the connection is closed.
         _ if is_closed && address.tls => HostError::Tls(format!(
             "{place} closes the connection after the handshake: {}",
             match address.client {
-                Some(_) => "it does not accept the certificate of this client: check `cert=FILE`, and which authority it trusts",
-                None => "it asks for a certificate of this client: give it with `cert=FILE` and `key=FILE`",
+                Some(_) =>
+                    "it does not accept the certificate of this client: check `cert=FILE`, and which authority it trusts",
+                None =>
+                    "it asks for a certificate of this client: give it with `cert=FILE` and `key=FILE`",
             }
         )),
-        _ if is_closed => connect_fault(place, "it closes the connection; if it wants TLS, write `?tls=true`"),
+        _ if is_closed => connect_fault(
+            place,
+            "it closes the connection; if it wants TLS, write `?tls=true`",
+        ),
         // The causes have what TLS says.
         _ => match connect_fault(place, &said) {
             error @ HostError::Tls(_) => error,

@@ -63,10 +63,7 @@ fn a_server_without_engines_outside_runs_everything_itself() {
     assert_eq!((status, answer), (200, json!({"engines": []})));
     let (status, answer) = asked(server.get("/readyz"));
     assert_eq!((status, &answer["warnings"]), (200, &json!([])));
-    let out = stepwell(
-        server.folder.path(),
-        &["engines", "--server", &server.url],
-    );
+    let out = stepwell(server.folder.path(), &["engines", "--server", &server.url]);
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(text.contains("runs all definitions itself"), "{text}");
 }
