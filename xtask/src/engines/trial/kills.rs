@@ -1,6 +1,6 @@
 //! Kills of the process, and of the server of the engine.
 
-use super::{KILLED, Trial, ended_within, wait};
+use super::{KILLED, SHORT, Trial, count, ended_within, wait};
 use crate::engines::text;
 use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
@@ -25,6 +25,10 @@ impl Trial {
                 ],
                 "killed.log",
             )?;
+            // A process that is killed before the run is there leaves nothing to continue.
+            self.until(&store, run, SHORT, |events| {
+                count(events, "RunStarted") == 1
+            })?;
             loop {
                 let patience = match done < kills {
                     true => Duration::from_millis(1_500 + random(&mut seed, 3_000)),
