@@ -215,12 +215,12 @@ fn server(repo: &Repo, name: &str, folder: &Path) -> Result<Result<OutsideServer
     })
 }
 
-/// The program with all engines.
+/// The program with the engines that are tried.
 fn built(repo: &Repo, options: &Options) -> Result<PathBuf> {
     if let Some(program) = &options.program {
         return program.canonicalize().context("--program");
     }
-    let features = ENGINES.join(",");
+    let features = options.engines.join(",");
     let build = [
         "build",
         "-q",

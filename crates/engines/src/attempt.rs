@@ -74,6 +74,9 @@ impl Driver {
             tokio::time::sleep(EARLIER).await;
         }
         let end = self.claim_and_work(run_id, item, watch, &stop).await;
+        if let Err(error) = &end {
+            tracing::debug!(run = run_id, step = item.target, %error, "an attempt could not be made yet");
+        }
         match &end {
             // It is under way until the store has its result: an engine that starts it again finds it here.
             Ok(AttemptEnd::Kept(report)) => self.write_soon(key, report.clone()),
@@ -224,7 +227,10 @@ impl Driver {
             tokio::select! {
                 written = &mut writing => return match written {
                     Ok(()) => Ok(true),
-                    Err(_) if can_keep => Ok(false),
+                    Err(error) if can_keep => {
+                        tracing::debug!(run = claim.run_id, %error, "a result could not be written yet");
+                        Ok(false)
+                    }
                     Err(error) => Err(error.into()),
                 },
                 _ = beats.tick() => {

@@ -24,6 +24,8 @@ use crate::turn::{KeptReport, Seen, Turn};
 
 /// How long a store that did not answer is left alone.
 pub(crate) const AWAY: Duration = Duration::from_millis(300);
+/// How the name of the target of an undo ends.
+const UNDO: &str = "~undo";
 /// Bytes of the digests of one event: id, idempotency key and hash.
 const DIGESTS: usize = 80;
 /// Bytes of the hash of one event, the last of its digests.
@@ -279,12 +281,13 @@ impl Driver {
         Some(stop)
     }
 
-    /// Whether this process still works on an earlier attempt of the same step: one that was told to stop and has not ended.
+    /// Whether this process still works on what must be dead before an attempt begins: an earlier attempt of the same target, and
+    /// for an undo every attempt of a step. They were told to stop and have not ended.
     pub(crate) fn has_earlier(&self, (run, target, execution): &AttemptKey) -> bool {
-        let step = |target: &str| target.trim_end_matches("~undo").to_owned();
+        let is_undo = |target: &str| target.ends_with(UNDO);
         let is_earlier = |(other, name, number): &AttemptKey| {
-            let same = other == run && step(name) == step(target);
-            same && (name != target || number < execution)
+            let is_before = name == target && number < execution;
+            other == run && (is_before || (is_undo(target) && !is_undo(name)))
         };
         self.attempts().keys().any(is_earlier)
     }

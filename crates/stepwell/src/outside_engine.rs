@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -16,6 +17,9 @@ use stepwell_engines::host_thread::{HostHealth, HostParts};
 use stepwell_engines::{Driver, DriverSetup, EngineAddress};
 use stepwell_worker::Crew;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// How often a process that stops looks whether it is to hurry.
+const HURRY_LOOK: Duration = Duration::from_millis(50);
 
 /// Where the numbers of changed runs go.
 pub(crate) type Changes = UnboundedSender<RunNo>;
@@ -120,6 +124,25 @@ impl OutsideEngine {
                 tracing::warn!(%error, "leases could not be given back; they end by themselves");
             }
         }
+    }
+}
+
+impl OutsideEngine {
+    /// Stops as `stop` does; once `hurry` is set, attempts that run are told to stop at once.
+    pub(crate) fn stop_sooner(self, hurry: &AtomicBool) {
+        let (crew, has_stopped) = (self.crew.clone(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_stopped.load(Ordering::SeqCst) {
+                    if hurry.load(Ordering::SeqCst) {
+                        return crew.stop_all();
+                    }
+                    std::thread::sleep(HURRY_LOOK);
+                }
+            });
+            self.stop();
+            has_stopped.store(true, Ordering::SeqCst);
+        });
     }
 }
 

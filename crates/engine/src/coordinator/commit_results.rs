@@ -210,6 +210,9 @@ impl Coordinator {
                 self.invariants.broken(run, what);
             }
         }
+        if append.create.is_some() {
+            self.runs.set_created(run);
+        }
         if let Some(chunk) = &append.chunk {
             let (first, seq) = (chunk.first, chunk.last);
             self.notices.push(Notice::Changed { run, first, seq });

@@ -228,7 +228,7 @@ impl LocalEngine {
     /// given back.
     pub(super) fn stop(&mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
         if let Some(outside) = self.outside.take() {
-            outside.stop();
+            outside.stop_sooner(hurry);
         }
         match self.service.take() {
             Some(service) => service.stop_sooner(grace, hurry),

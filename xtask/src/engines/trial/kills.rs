@@ -1,8 +1,9 @@
 //! Kills of the process, and of the server of the engine.
 
-use super::{KILLED, Trial, ended_within, wait};
+use super::{KILLED, Line, SHORT, Trial, count, ended_within, wait};
 use crate::engines::text;
 use anyhow::{Result, ensure};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 impl Trial {
@@ -25,11 +26,19 @@ impl Trial {
                 ],
                 "killed.log",
             )?;
+            // A process that is killed before the run is there leaves nothing to continue.
+            self.until(&store, run, SHORT, |events| {
+                count(events, "RunStarted") == 1
+            })?;
             loop {
                 let patience = match done < kills {
-                    true => Duration::from_millis(1_500 + random(&mut seed, 3_000)),
+                    true => Duration::from_millis(random(&mut seed, 1_500)),
                     false => KILLED,
                 };
+                // Every second time a step is in flight, so that it is lost.
+                if done < kills && done % 2 == 0 {
+                    self.until_step(&store, run, &mut child)?;
+                }
                 if let Some(status) = ended_within(&mut child, patience)? {
                     ensure!(status.success(), "the run ended with {status}");
                     break;
@@ -47,6 +56,18 @@ impl Trial {
             ));
         }
         Ok(format!("{said}every step completed once"))
+    }
+
+    /// Waits until another step has begun, or the process has ended.
+    fn until_step(&self, store: &str, run: &str, child: &mut Child) -> Result<()> {
+        let begun =
+            |events: &[Line]| count(events, "StepStarted") + count(events, "StepExecutionStarted");
+        let (before, until) = (begun(&self.events(store, run)?), Instant::now() + SHORT);
+        while child.try_wait()?.is_none() && begun(&self.events(store, run)?) == before {
+            ensure!(Instant::now() < until, "no further step begins");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     }
 
     /// The server is killed again and again, and comes back.

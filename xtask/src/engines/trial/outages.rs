@@ -216,9 +216,9 @@ impl Trial {
             ));
         }
         let names: Vec<&str> = steps.iter().map(|it| it.0).collect();
-        let names = names.join(", ");
+        let (names, order) = (names.join(", "), steps.len() + 1);
         file.push_str(&format!(
-            "  - {{actionId: last, order: 9, portFamily: t, operation: 'last:do', dependsOn: [{names}], tool: {{kind: noop}}}}\n"
+            "  - {{actionId: last, order: {order}, portFamily: t, operation: 'last:do', dependsOn: [{names}], tool: {{kind: noop}}}}\n"
         ));
         let path = self.folder.join(format!("{name}.yaml"));
         fs::write(&path, file)?;

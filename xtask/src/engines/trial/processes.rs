@@ -52,7 +52,6 @@ impl Trial {
     }
 
     pub(super) fn resume(&self, run: &str, store: &str, engine: &str) -> Result<Child> {
-        // A process that was killed before the run was there has left nothing to continue.
         self.spawn(
             &["resume", run, "--store", store, "--engine", engine],
             "killed.log",
