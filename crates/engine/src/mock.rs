@@ -289,6 +289,7 @@ impl Mock {
             | Notice::Person { .. }
             | Notice::Published(..)
             | Notice::Alert(..)
+            | Notice::Driven(_)
             | Notice::Retried { .. }
             | Notice::Elsewhere(_) => Ok(()),
         }

@@ -264,9 +264,31 @@ impl RemoteWork {
         let now = self.clock.now();
         let (run, name, worker) = (claim.run, &claim.name, &claim.worker);
         let until = now.plus(lease_ms);
-        if self.store.heartbeat(run, name, worker, now, until)? {
+        let held = self.store.heartbeat(run, name, worker, now, until)?;
+        self.lease_state(claim, held, now)
+    }
+
+    /// Extends a lease that nobody has ended, also if its time is over: the store was away, and its worker goes on. Asks the
+    /// store, so it may block.
+    pub fn revive(&self, claim: &RemoteClaim, lease_ms: u64) -> Result<LeaseState, StoreError> {
+        let now = self.clock.now();
+        let (run, name, worker) = (claim.run, &claim.name, &claim.worker);
+        let until = now.plus(lease_ms);
+        let held = self.store.revive(run, name, worker, now, until)?;
+        self.lease_state(claim, held, now)
+    }
+
+    /// How a lease is that was extended, or could not be.
+    fn lease_state(
+        &self,
+        claim: &RemoteClaim,
+        held: bool,
+        now: Time,
+    ) -> Result<LeaseState, StoreError> {
+        if held {
             return Ok(LeaseState::Held);
         }
+        let (run, name, worker) = (claim.run, &claim.name, &claim.worker);
         let held = self.store.leases(Some(worker), None, usize::MAX)?;
         let stops = |task: &TaskRow| {
             task.run == run && task.target == *name && task.stopping && task.until >= Some(now)

@@ -140,6 +140,8 @@ pub(crate) type OnRest = Box<dyn FnOnce() + Send>;
 
 pub(crate) enum Input {
     Submit(String, Box<Command>, OnAnswer),
+    /// A claim and the result of its work, for one commit.
+    Together(String, Box<(Command, Command)>, OnAnswer),
     /// A command of a worker outside, with what must hold when it is committed.
     Guarded(String, Box<Command>, Guard, OnAnswer),
     /// A worker outside takes a task that is reserved for it, until the lease ends.

@@ -66,6 +66,67 @@ impl EngineAddress {
         }
     }
 
+    /// Checks what the address names on this machine: files that can be read, and variables of the environment that are set.
+    pub fn verify(&self) -> Result<(), AddressError> {
+        let (files, variables): (Vec<&String>, Vec<&String>) = match self {
+            EngineAddress::Temporal(it) => {
+                let client = it.client.iter().flat_map(|(cert, key)| [cert, key]);
+                let files = it.ca.iter().chain(client).collect();
+                (files, it.api_key_env.iter().collect())
+            }
+            EngineAddress::Conductor(it) => {
+                let variables = match &it.auth {
+                    ConductorAuth::None => Vec::new(),
+                    ConductorAuth::Header { value_env, .. } => vec![value_env],
+                    ConductorAuth::Key {
+                        key_env,
+                        secret_env,
+                    } => vec![key_env, secret_env],
+                };
+                (it.ca.iter().collect(), variables)
+            }
+        };
+        for file in files {
+            std::fs::read(file).map_err(|error| {
+                AddressError(format!("the file {file:?} cannot be read: {error}"))
+            })?;
+        }
+        for name in variables {
+            if std::env::var(name).unwrap_or_default().is_empty() {
+                return Err(AddressError(format!(
+                    "the variable {name} of the environment has no value; set it, or leave out the option that names it"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The host and the port of the server.
+    #[must_use]
+    pub fn host_and_port(&self) -> String {
+        match self {
+            EngineAddress::Temporal(it) => it.host.clone(),
+            EngineAddress::Conductor(it) => {
+                let (scheme, place) = it.base.split_once("://").unwrap_or(("http", &it.base));
+                let host = place.split('/').next().unwrap_or_default();
+                let port = if scheme == "https" { 443 } else { 80 };
+                match host.rsplit_once(':').is_some_and(|it| !it.1.ends_with(']')) {
+                    true => host.to_owned(),
+                    false => format!("{host}:{port}"),
+                }
+            }
+        }
+    }
+
+    /// The address without its options: nothing secret, for people and logs.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            EngineAddress::Temporal(it) => format!("{SCHEME}{}/{}", it.host, it.namespace),
+            EngineAddress::Conductor(it) => format!("conductor+{}", it.base),
+        }
+    }
+
     /// The engine that the log names.
     #[must_use]
     pub fn engine(&self) -> &'static str {
@@ -203,6 +264,24 @@ mod tests {
                 .unwrap()
                 .tls
         );
+    }
+
+    #[test]
+    fn what_is_shown_has_no_options_and_what_is_named_must_be_there() {
+        let parse = |text: &str| EngineAddress::parse(text).unwrap().unwrap();
+        let temporal = parse("temporal://h/n?ca=/nowhere/ca.pem");
+        assert_eq!(temporal.shown(), "temporal://h:7233/n");
+        assert_eq!(temporal.host_and_port(), "h:7233");
+        let missing = temporal.verify().unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/ca.pem"), "{missing}");
+        let conductor = parse("conductor+https://c/api?key_env=NOT_SET_1&secret_env=NOT_SET_2");
+        assert_eq!(conductor.shown(), "conductor+https://c/api");
+        assert_eq!(conductor.host_and_port(), "c:443");
+        let missing = conductor.verify().unwrap_err().to_string();
+        assert!(missing.contains("NOT_SET_1"), "{missing}");
+        let plain = parse("conductor+http://c:8080/api");
+        assert_eq!(plain.host_and_port(), "c:8080");
+        assert!(plain.verify().is_ok());
     }
 
     #[test]

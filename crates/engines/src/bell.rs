@@ -152,8 +152,9 @@ impl<R: Ring> Bell<R> {
     async fn look(&self, run: RunNo) -> Result<Looked, Error> {
         let (tell, told) = oneshot::channel();
         let now = self.driver.setup.clock.now();
+        let serves = self.driver.serves.clone();
         self.driver.setup.handle.look_at_number(run, move |hot| {
-            let looked = hot.map(|hot| looked(hot, Turn::of(hot, now)));
+            let looked = hot.map(|hot| looked(hot, Turn::of(hot, now, &serves)));
             drop(tell.send(looked));
         });
         told.await.unwrap_or(Err(Error::Stopping))
@@ -168,7 +169,8 @@ impl<R: Ring> Bell<R> {
                 self.driver.setup.handle.catch_up(&run_id);
             }
             let now = self.driver.setup.clock.now();
-            let look = move |hot: &HotRun| looked(hot, Turn::of(hot, now));
+            let serves = self.driver.serves.clone();
+            let look = move |hot: &HotRun| looked(hot, Turn::of(hot, now, &serves));
             let Ok(looked) = self.driver.visit(&run_id, false, look).await else {
                 continue;
             };

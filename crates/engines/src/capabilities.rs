@@ -61,137 +61,132 @@ pub struct EngineRow {
     pub capabilities: Vec<Capability>,
 }
 
-const KERNEL: Support = Support::Emulated {
-    cost: "the kernel decides and the store records it; no event of the engine",
-};
-const IN_STORE: Support = Support::Emulated {
-    cost: "kept by this program beside its store, not by the engine",
-};
+const KERNEL: Support =
+    emulated("the kernel decides and the store records it; no event of the engine");
+const IN_STORE: Support = emulated("kept by this program beside its store, not by the engine");
 
-/// What the kernel does the same way on every engine, and how Temporal takes part.
-fn temporal(name: &str) -> Support {
-    match name {
-        "basic-execution" | "workflow.retry" | "workflow.fan.parallel" => Support::Emulated {
-            cost: "an attempt is an activity that is tried once (3 history events); the kernel decides retries and routes",
-        },
-        "history.rotation" => Support::Native,
-        "workflow.timers" | "workflow.timeout" => Support::Native,
-        "workflow.cancel" | "signal.cancel" | "signal.emergency-stop" => Support::Emulated {
-            cost: "a cancel at the server becomes a command; work in flight ends as the kernel says",
-        },
-        "workflow.artifacts" | "workflow.secrets" => IN_STORE,
-        "workflow.signals"
-        | "workflow.approval"
-        | "signal.pause.emulated"
-        | "workflow.pause"
-        | "signal.retry"
-        | "signal.skip"
-        | "signal.update-params" => Support::Emulated {
-            cost: "a command: an update of the workflow, or the mailbox of the store and a signal (4 history events)",
-        },
-        _ => KERNEL,
-    }
+const fn emulated(cost: &'static str) -> Support {
+    Support::Emulated { cost }
 }
 
-/// What the kernel does the same way on every engine, and how Conductor takes part.
-fn conductor(name: &str) -> Support {
-    match name {
-        "basic-execution" | "workflow.retry" | "workflow.fan.parallel" => Support::Emulated {
-            cost: "an attempt is a workflow of its own with one task that is tried once; the kernel decides retries and routes",
-        },
-        "history.rotation" => Support::Emulated {
-            cost: "not needed: the loop of a run keeps its last two iterations",
-        },
-        "workflow.timers" | "workflow.timeout" => Support::Emulated {
-            cost: "a WAIT of whole seconds; the rest of a second, and timers that are late, are this process's",
-        },
-        "workflow.cancel" | "signal.cancel" | "signal.emergency-stop" => Support::Emulated {
-            cost: "a command; the server cannot tell a worker to stop, the process that serves it can",
-        },
-        "workflow.artifacts" | "workflow.secrets" => IN_STORE,
-        "signal.pause.emulated" | "workflow.pause" => Support::Emulated {
-            cost: "PAUSED at once; work in flight drains (substatus DRAINING), and is accepted after the drain timeout, too",
-        },
-        "workflow.signals"
-        | "workflow.approval"
-        | "signal.retry"
-        | "signal.skip"
-        | "signal.update-params" => Support::Emulated {
-            cost: "a command: the mailbox of the store, and a WAIT that is completed early (3 requests)",
-        },
-        _ => KERNEL,
-    }
+/// Things that the engines outside do in the same way as each other, or each in its own.
+struct OutsideRow {
+    names: &'static [&'static str],
+    temporal: Support,
+    conductor: Support,
 }
 
-/// What Conductor is, beside what plans can ask for.
-const OF_CONDUCTOR: [Capability; 6] = [
-    Capability {
-        name: "engine.durable-driver",
-        support: Support::Native,
+/// What plans can ask for and the engines outside take part in. Everything else is the kernel's on both.
+const OUTSIDE: [OutsideRow; 7] = [
+    OutsideRow {
+        names: &["basic-execution", "workflow.retry", "workflow.fan.parallel"],
+        temporal: emulated(
+            "an attempt is an activity that is tried once (3 history events); the kernel decides retries and routes",
+        ),
+        conductor: emulated(
+            "an attempt is a workflow of its own with one task that is tried once; the kernel decides retries and routes",
+        ),
     },
-    Capability {
-        name: "engine.child-runs",
-        support: Support::Emulated {
-            cost: "each run is a workflow of its own; the store connects parent and child",
-        },
+    OutsideRow {
+        names: &["history.rotation"],
+        temporal: Support::Native,
+        conductor: emulated("not needed: the loop of a run keeps its last two iterations"),
     },
-    Capability {
-        name: "engine.search",
-        support: Support::Emulated {
-            cost: "by correlation id: the id of the run, or of the run and the execution",
-        },
+    OutsideRow {
+        names: &["workflow.timers", "workflow.timeout"],
+        temporal: Support::Native,
+        conductor: emulated(
+            "a WAIT of whole seconds; the rest of a second, and timers that are late, are this process's",
+        ),
     },
-    Capability {
-        name: "engine.fail-open",
-        support: Support::Native,
+    OutsideRow {
+        names: &["workflow.cancel", "signal.cancel", "signal.emergency-stop"],
+        temporal: emulated(
+            "a cancel at the server becomes a command; work in flight ends as the kernel says",
+        ),
+        conductor: emulated(
+            "a command; the server cannot tell a worker to stop, the process that serves it can",
+        ),
     },
-    Capability {
-        name: "engine.virtual-time",
-        support: Support::No {
-            reason: "time is the server's",
-        },
+    OutsideRow {
+        names: &["workflow.artifacts", "workflow.secrets"],
+        temporal: IN_STORE,
+        conductor: IN_STORE,
     },
-    Capability {
-        name: "engine.memory-store",
-        support: Support::No {
-            reason: "a run outlives this process there, so its store must too",
-        },
+    OutsideRow {
+        names: &["signal.pause.emulated", "workflow.pause"],
+        temporal: COMMAND_ON_TEMPORAL,
+        conductor: emulated(
+            "PAUSED at once; work in flight drains (substatus DRAINING), and is accepted after the drain timeout, too",
+        ),
+    },
+    OutsideRow {
+        names: &[
+            "workflow.signals",
+            "workflow.approval",
+            "signal.retry",
+            "signal.skip",
+            "signal.update-params",
+        ],
+        temporal: COMMAND_ON_TEMPORAL,
+        conductor: emulated(
+            "a command: the mailbox of the store, and a WAIT that is completed early (3 requests)",
+        ),
     },
 ];
 
-/// What Temporal is, beside what plans can ask for.
-const OF_TEMPORAL: [Capability; 6] = [
-    Capability {
-        name: "engine.durable-driver",
-        support: Support::Native,
-    },
-    Capability {
-        name: "engine.child-runs",
-        support: Support::Emulated {
-            cost: "each run is a workflow of its own; the store connects parent and child",
-        },
-    },
-    Capability {
-        name: "engine.search",
-        support: Support::Native,
-    },
-    Capability {
-        name: "engine.fail-open",
-        support: Support::Native,
-    },
-    Capability {
-        name: "engine.virtual-time",
-        support: Support::No {
+const COMMAND_ON_TEMPORAL: Support = emulated(
+    "a command: an update of the workflow, or the mailbox of the store and a signal (4 history events)",
+);
+
+/// What the engines outside are, beside what plans can ask for.
+const OF_ENGINES: [(&str, Support, Support); 6] = [
+    both("engine.durable-driver", Support::Native),
+    both(
+        "engine.child-runs",
+        emulated("each run is a workflow of its own; the store connects parent and child"),
+    ),
+    (
+        "engine.search",
+        Support::Native,
+        emulated("by correlation id: the id of the run, or of the run and the execution"),
+    ),
+    both("engine.fail-open", Support::Native),
+    both(
+        "engine.virtual-time",
+        Support::No {
             reason: "time is the server's",
         },
-    },
-    Capability {
-        name: "engine.memory-store",
-        support: Support::No {
+    ),
+    both(
+        "engine.memory-store",
+        Support::No {
             reason: "a run outlives this process there, so its store must too",
         },
-    },
+    ),
 ];
+
+const fn both(name: &'static str, support: Support) -> (&'static str, Support, Support) {
+    (name, support, support)
+}
+
+/// The rows of an engine outside.
+fn outside(engine: &str, of: impl Fn((Support, Support)) -> Support) -> Vec<Capability> {
+    let support = |name: &'static str| {
+        let row = OUTSIDE.iter().find(|it| it.names.contains(&name));
+        row.map_or(KERNEL, |it| of((it.temporal, it.conductor)))
+    };
+    let mut all = rows(engine, support);
+    all.extend(
+        OF_ENGINES
+            .iter()
+            .map(|&(name, temporal, conductor)| Capability {
+                name,
+                support: of((temporal, conductor)),
+            }),
+    );
+    all
+}
 
 fn of_native(name: &'static str) -> Support {
     match name {
@@ -200,11 +195,7 @@ fn of_native(name: &'static str) -> Support {
     }
 }
 
-fn rows(
-    engine: &str,
-    support: impl Fn(&'static str) -> Support,
-    own: &[Capability],
-) -> Vec<Capability> {
+fn rows(engine: &str, support: impl Fn(&'static str) -> Support) -> Vec<Capability> {
     let missing = |name: &str| {
         let mut all = MISSING_CAPABILITIES.iter();
         all.find(|it| it.0 == engine && it.1 == name)
@@ -214,7 +205,7 @@ fn rows(
         name,
         support: missing(name).unwrap_or_else(|| support(name)),
     });
-    known.chain(own.iter().copied()).collect()
+    known.collect()
 }
 
 /// All engines, each with everything that plans can ask for.
@@ -226,28 +217,28 @@ pub fn engines() -> Vec<EngineRow> {
             address: "native",
             built: true,
             truth: "store",
-            capabilities: rows("native", of_native, &[]),
+            capabilities: rows("native", of_native),
         },
         EngineRow {
             name: "mock",
             address: "mock",
             built: true,
             truth: "store",
-            capabilities: rows("mock", of_native, &[]),
+            capabilities: rows("mock", of_native),
         },
         EngineRow {
             name: "temporal",
             address: "temporal://HOST:PORT/NAMESPACE",
             built: cfg!(feature = "temporal"),
             truth: "store",
-            capabilities: rows("temporal", temporal, &OF_TEMPORAL),
+            capabilities: outside("temporal", |it| it.0),
         },
         EngineRow {
             name: "conductor",
             address: "conductor+http://HOST:PORT/api",
             built: cfg!(feature = "conductor"),
             truth: "store",
-            capabilities: rows("conductor", conductor, &OF_CONDUCTOR),
+            capabilities: outside("conductor", |it| it.1),
         },
     ]
 }
@@ -262,6 +253,15 @@ mod tests {
             for name in CAPABILITIES {
                 let row = engine.capabilities.iter().find(|it| it.name == name);
                 assert!(row.is_some(), "{} says nothing of {name}", engine.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_engines_outside_take_part_in_can_be_asked_for() {
+        for row in &OUTSIDE {
+            for name in row.names {
+                assert!(CAPABILITIES.contains(name), "no plan asks for {name}");
             }
         }
     }

@@ -6,20 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stepwell_engine::Error;
-use stepwell_engine::coordinator::HotRun;
+use stepwell_engine::coordinator::{HotRun, Serves};
 use stepwell_engine::port::Clock;
-use stepwell_engine::remote::{RemoteClaim, RemoteWork};
-use stepwell_engine::rows::parse_target;
+use stepwell_engine::remote::RemoteWork;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{NewAlert, Store, StoreError};
-use stepwell_kernel::codes;
-use stepwell_kernel::command::{Actor, Command, LeaseEnd, Reply, Role};
-use stepwell_kernel::effect::{Priority, Target};
-use stepwell_kernel::event::StepError;
+use stepwell_kernel::command::{Command, Reply};
+use stepwell_kernel::effect::Priority;
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::plan::ErrorClass;
-use stepwell_kernel::rejection::{Code, Rejection};
-use stepwell_kernel::time::Time;
+use stepwell_kernel::rejection::Rejection;
 use stepwell_worker::Crew;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -27,15 +22,21 @@ use tokio_util::sync::CancellationToken;
 use crate::codes::ENGINE_DIVERGED;
 use crate::turn::{KeptReport, Seen, Turn};
 
+/// How long a store that did not answer is left alone.
+pub(crate) const AWAY: Duration = Duration::from_millis(300);
+/// How the name of the target of an undo ends.
+const UNDO: &str = "~undo";
 /// Bytes of the digests of one event: id, idempotency key and hash.
 const DIGESTS: usize = 80;
 /// Bytes of the hash of one event, the last of its digests.
 const HASH: usize = 32;
+/// How many ended runs are remembered, whose drivers may have to be waited for when this process stops.
+const KEPT_ENDED: usize = 1_000;
 
 /// What a driver is made of.
 #[derive(Debug)]
 pub struct DriverSetup {
-    /// The service that decides; configured with `Config::driven` and `Serves::Nothing`.
+    /// The service that decides; configured with `Config::driven` and `Serves::Nothing`, or with `Config::routes`.
     pub handle: Handle,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
@@ -55,6 +56,8 @@ pub struct Driver {
     pub(crate) setup: DriverSetup,
     pub(crate) key: TokenKey,
     pub(crate) remote: RemoteWork,
+    /// The work that the crew does.
+    pub(crate) serves: Serves,
     /// Attempts of this process, to be told to stop.
     attempts: Mutex<HashMap<AttemptKey, CancellationToken>>,
     /// What the engine outside was last told of each run.
@@ -64,7 +67,7 @@ pub struct Driver {
 }
 
 /// The run, the target and the execution of an attempt.
-type AttemptKey = (String, String, u32);
+pub(crate) type AttemptKey = (String, String, u32);
 
 /// Why a run cannot be moved.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +81,16 @@ pub enum TurnError {
     /// The store or the service did not answer; to be tried again.
     #[error(transparent)]
     Later(Error),
+}
+
+impl TurnError {
+    /// Whether the same command may succeed later in this process.
+    pub(crate) fn is_passing(error: &Error) -> bool {
+        matches!(
+            error,
+            Error::Store(_) | Error::Contended(_) | Error::Busy { .. }
+        )
+    }
 }
 
 impl From<Error> for TurnError {
@@ -112,6 +125,7 @@ impl Driver {
             setup.clock.clone(),
         );
         Ok(Driver {
+            serves: setup.crew.serves(),
             setup,
             key,
             remote,
@@ -142,8 +156,9 @@ impl Driver {
             self.write(run_id, report).await?;
         }
         let now = self.setup.clock.now();
+        let serves = self.serves.clone();
         let turn = self
-            .visit(run_id, true, move |hot| Turn::of(hot, now))
+            .visit(run_id, true, move |hot| Turn::of(hot, now, &serves))
             .await?;
         self.tell(run_id, &turn);
         Ok(turn)
@@ -199,6 +214,9 @@ impl Driver {
     pub(crate) fn note_end(&self, run_id: &str) {
         self.told().remove(run_id);
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.len() >= KEPT_ENDED {
+            ended.pop_first();
+        }
         ended.insert(run_id.to_owned());
     }
 
@@ -263,14 +281,20 @@ impl Driver {
         Some(stop)
     }
 
-    /// Whether this process still works on an earlier attempt of the same step: one that was told to stop and has not ended.
+    /// Whether this process still works on what must be dead before an attempt begins: an earlier attempt of the same target, and
+    /// for an undo every attempt of a step. They were told to stop and have not ended.
     pub(crate) fn has_earlier(&self, (run, target, execution): &AttemptKey) -> bool {
-        let step = |target: &str| target.trim_end_matches("~undo").to_owned();
+        let is_undo = |target: &str| target.ends_with(UNDO);
         let is_earlier = |(other, name, number): &AttemptKey| {
-            let same = other == run && step(name) == step(target);
-            same && (name != target || number < execution)
+            let is_before = name == target && number < execution;
+            other == run && (is_before || (is_undo(target) && !is_undo(name)))
         };
         self.attempts().keys().any(is_earlier)
+    }
+
+    /// Whether this process works on this attempt.
+    pub(crate) fn has(&self, key: &AttemptKey) -> bool {
+        self.attempts().contains_key(key)
     }
 
     pub(crate) fn end(&self, key: &AttemptKey) {
@@ -289,90 +313,6 @@ impl Driver {
 
     fn told(&self) -> MutexGuard<'_, HashMap<String, Turn>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Writes what the engine kept while the store did not answer. What is written already, or no longer counts, is left.
-    async fn write(&self, run_id: &str, report: KeptReport) -> Result<(), TurnError> {
-        match report {
-            KeptReport::Cancel { reason } => {
-                let cancel = Command::CancelRun {
-                    actor: self.actor(),
-                    reason,
-                    compensate: false,
-                    keep_undo: false,
-                };
-                match self.submit(run_id, cancel).await {
-                    Ok(_) | Err(Error::Rejected(_)) => Ok(()),
-                    Err(error) => Err(error.into()),
-                }
-            }
-            KeptReport::Begun {
-                target,
-                execution,
-                worker,
-            } => {
-                let Some(target) = self.next_target(run_id, target, execution).await? else {
-                    return Ok(());
-                };
-                let claim = Command::ClaimStep {
-                    target,
-                    worker,
-                    // Nobody works on it any more: the lease ends at once, and the loss is recorded.
-                    lease_until: self.setup.clock.now().plus(1),
-                };
-                match self.submit(run_id, claim).await {
-                    Ok(_) | Err(Error::Rejected(_)) => Ok(()),
-                    Err(error) => Err(error.into()),
-                }
-            }
-            KeptReport::Result {
-                target,
-                execution,
-                worker,
-                command,
-            } => {
-                let name = target.clone();
-                if let Some(target) = self.next_target(run_id, target, execution).await? {
-                    let claim = Command::ClaimStep {
-                        target,
-                        worker: worker.clone(),
-                        lease_until: self.setup.clock.now().plus(crate::attempt::LEASE_MS),
-                    };
-                    match self.submit(run_id, claim).await {
-                        Ok(_) | Err(Error::Rejected(_)) => {}
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-                let claim = self.remote_claim(run_id, name, execution, worker).await?;
-                self.report(&claim, *command).await?;
-                Ok(())
-            }
-        }
-    }
-
-    /// The target of this name, if this execution of it is still to be claimed.
-    async fn next_target(
-        &self,
-        run_id: &str,
-        name: String,
-        execution: u32,
-    ) -> Result<Option<Target>, Error> {
-        let find = move |hot: &HotRun| {
-            let target = parse_target(hot.plan(), &name)?;
-            let done = hot.state().target(target).map_or(0, |it| it.execution());
-            (done < execution).then_some(target)
-        };
-        self.visit(run_id, true, find).await
-    }
-
-    /// The actor of a cancel at the engine outside: an operator of the engine may cancel runs there, and so here.
-    fn actor(&self) -> Actor {
-        Actor {
-            id: self.setup.engine.to_owned(),
-            role: Role::Operator,
-            tenant: None,
-            may_answer: false,
-        }
     }
 
     /// Compares what the engine has seen with the log: the store may be another one, or an older copy.
@@ -440,79 +380,10 @@ impl Driver {
             tracing::error!(run = run_id, "the alert could not be written to the store");
         }
     }
-
-    /// Reports a result. A result that no longer counts is an answer too: the run has moved on without it.
-    pub(crate) async fn report(&self, claim: &RemoteClaim, command: Command) -> Result<(), Error> {
-        let (code, why) = match self.report_once(claim, command.clone()).await {
-            Err(Error::Rejected(why)) if is_late(why.code) => return Ok(()),
-            // The step cannot have this result, such as a wait where none is allowed: it fails instead.
-            Err(Error::Rejected(why)) => (why.code.name(), why.message),
-            Err(Error::Refused { why, .. }) => (codes::VALUE_REFUSED, why),
-            answer => return answer,
-        };
-        let Some(failure) = failure_of(&command, code, why) else {
-            if matches!(command, Command::ConfirmKill { .. }) {
-                self.give_back(claim).await?;
-            }
-            return Ok(());
-        };
-        match self.report_once(claim, failure).await {
-            Err(Error::Rejected(_)) => Ok(()),
-            answer => answer,
-        }
-    }
-
-    /// Work was stopped because this process stops, not because the run wants it: it is offered again at once, and nobody is to
-    /// blame.
-    async fn give_back(&self, claim: &RemoteClaim) -> Result<(), Error> {
-        let expire = Command::ExpireLease {
-            target: claim.target,
-            execution: claim.execution,
-            lease_until: Some(Time(self.setup.clock.now().0 - 1)),
-            cause: LeaseEnd::OwnSession,
-        };
-        match self.submit(&claim.run_id, expire).await {
-            Ok(_) | Err(Error::Rejected(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn report_once(&self, claim: &RemoteClaim, command: Command) -> Result<(), Error> {
-        let (tell, told) = oneshot::channel();
-        self.remote
-            .report(claim, command, move |answer| drop(tell.send(answer)))?;
-        told.await.unwrap_or(Err(Error::Stopping)).map(drop)
-    }
 }
 
 /// How much earlier than needed an engine may have been told to wake, in milliseconds, without being told again.
 const EARLY_MS: u64 = 50;
-
-/// Whether a result was refused because the execution is over.
-fn is_late(code: Code) -> bool {
-    matches!(
-        code,
-        Code::LeaseLost
-            | Code::StaleExecution
-            | Code::StepNotRunning
-            | Code::StepTerminal
-            | Code::RunTerminal
-    )
-}
-
-/// The failure that is recorded instead of a result that cannot be.
-fn failure_of(command: &Command, code: &str, why: String) -> Option<Command> {
-    let (Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. }) = command else {
-        return None;
-    };
-    Some(Command::FailStep {
-        claim: claim.clone(),
-        error: StepError::new(ErrorClass::Validation, code, why),
-        retryable: None,
-        delay_ms: None,
-        ctx: Default::default(),
-    })
-}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

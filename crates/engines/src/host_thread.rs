@@ -1,7 +1,7 @@
 //! The part of an engine outside that is in this process: a thread with a runtime of its own, which ends with its value.
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use stepwell_engine::store::RunNo;
@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
-use crate::codes::{ENGINE_ADDRESS, ENGINE_UNREACHABLE};
+use crate::codes::{ENGINE_ADDRESS, ENGINE_DENIED, ENGINE_TLS, ENGINE_UNREACHABLE};
 use crate::driver::Driver;
 
 /// Why an engine outside cannot be used.
@@ -19,6 +19,45 @@ pub enum HostError {
     Address(String),
     #[error("{ENGINE_UNREACHABLE}: {0}")]
     Unreachable(String),
+    #[error("{ENGINE_TLS}: {0}")]
+    Tls(String),
+    #[error("{ENGINE_DENIED}: {0}")]
+    Denied(String),
+}
+
+impl HostError {
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            HostError::Address(_) => ENGINE_ADDRESS,
+            HostError::Unreachable(_) => ENGINE_UNREACHABLE,
+            HostError::Tls(_) => ENGINE_TLS,
+            HostError::Denied(_) => ENGINE_DENIED,
+        }
+    }
+}
+
+/// Whether an engine outside answers: its host says so, for those who show it.
+#[derive(Clone, Debug, Default)]
+pub struct HostHealth(Arc<Mutex<Option<String>>>);
+
+impl HostHealth {
+    /// The last call of the engine was answered.
+    pub fn answers(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The last call of the engine was not answered, for this reason.
+    pub fn fails(&self, why: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    /// Why the engine does not answer; none if it does.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let fault = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.clone()
+    }
 }
 
 /// What every host is made of.
@@ -33,6 +72,7 @@ pub struct HostParts {
     pub parallel: usize,
     /// What this process is called.
     pub identity: String,
+    pub health: HostHealth,
 }
 
 /// Says once whether the engine can be used.

@@ -22,11 +22,15 @@ pub mod address;
 pub mod attempt;
 pub mod bell;
 pub mod capabilities;
+mod claim;
 pub mod codes;
 #[cfg(feature = "conductor")]
 pub mod conductor;
 pub mod driver;
+#[cfg(any(feature = "conductor", feature = "temporal", test))]
+mod faults;
 pub mod host_thread;
+mod kept;
 #[cfg(feature = "temporal")]
 pub mod temporal;
 pub mod turn;

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 use stepwell_dialects::document;
-use stepwell_engine::coordinator::HotRun;
-use stepwell_engine::rows::target_name;
+use stepwell_engine::coordinator::{HotRun, Serves};
+use stepwell_engine::rows::{served_by, target_name};
 use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::Plan;
@@ -87,9 +87,10 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The turn of a run as it is in memory.
+    /// The turn of a run as it is in memory, for processes that do this work. Work that they do not do is for workers that wait
+    /// at servers, and not for the engine.
     #[must_use]
-    pub fn of(hot: &HotRun, now: Time) -> Turn {
+    pub fn of(hot: &HotRun, now: Time, serves: &Serves) -> Turn {
         let (plan, state) = (hot.plan(), hot.state());
         let (status, _) = document::contract_words(state);
         let now = now.max(state.last_at());
@@ -100,6 +101,10 @@ impl Turn {
                 WakeSource::Task {
                     target, visible_at, ..
                 } => {
+                    let (queue, operation) = served_by(plan, target);
+                    if !serves.has(queue, operation) {
+                        continue;
+                    }
                     let execution = state.target(target).map_or(0, |it| it.execution()) + 1;
                     let order = plan.step(target.step_ref().step).order;
                     let item = WorkItem {

@@ -139,6 +139,10 @@ codes! {
     InboxFull = "INBOX_FULL",
     /// The log and the rules do not fit: an event that must follow cannot. The run is not served.
     LogInvalid = "LOG_INVALID",
+    /// The plan is written for another engine than the one that runs it.
+    PlanAdapterUnsupported = "PLAN_ADAPTER_UNSUPPORTED",
+    /// The plan requires what the engine that runs it does not have.
+    PlanCapabilityUnsupported = "PLAN_CAPABILITY_UNSUPPORTED",
     /// There is nothing left to do.
     NothingToDo = "NOTHING_TO_DO",
 }

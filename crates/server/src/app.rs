@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{Caller, Gate};
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
+use crate::engines::ServedEngines;
 use crate::feed::Feed;
 use crate::metrics::Metrics;
 use crate::problem::{ApiProblem, unanswered};
@@ -105,6 +106,8 @@ pub(crate) struct AppParts {
     /// Finds out who calls.
     pub(crate) gate: Gate,
     pub(crate) workers: Workers,
+    /// Engines outside that move runs; none if there are none.
+    pub(crate) engines: Option<Arc<dyn ServedEngines>>,
 }
 
 /// How many calls of the store there may be at a time. In this process more than the cores can do only wait for each

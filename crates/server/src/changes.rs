@@ -13,6 +13,7 @@ use stepwell_engine::store::{RunNo, StoreError};
 use tokio::sync::watch;
 
 use crate::deliveries::Bell;
+use crate::engines::ServedEngines;
 use crate::metrics::Metrics;
 use crate::telemetry::Telemetry;
 
@@ -213,10 +214,14 @@ pub(crate) struct TellChanges {
     pub(crate) bell: Bell,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) telemetry: Telemetry,
+    pub(crate) engines: Option<Arc<dyn ServedEngines>>,
 }
 
 impl Observer for TellChanges {
     fn notice(&mut self, notice: &Notice) {
+        if let (Notice::Driven(run), Some(engines)) = (notice, &self.engines) {
+            engines.changed(*run);
+        }
         if let Notice::Changed { run, first, seq } = notice {
             let (run, first, seq) = (*run, *first, *seq);
             self.telemetry.changed(run, first, seq);

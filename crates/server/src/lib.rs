@@ -18,6 +18,7 @@
 //! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
 //! - `sources`: messages of brokers that start runs or deliver events; `intake`: what webhooks and sources share.
 //! - `changes`: which runs have changed, for streams; `feed`: the same over all servers, with `watermark`s; `deliveries`: the publishers of sinks.
+//! - `engines`: engines outside, such as Temporal, that move runs of this server.
 //! - `ui`: the web UI, as files inside of the binary.
 //! - `workers`: workers in other processes, and the tokens of their tasks.
 //!
@@ -32,6 +33,7 @@ mod changes;
 mod codes;
 mod definitions;
 mod deliveries;
+mod engines;
 mod feed;
 mod intake;
 mod listener;
@@ -58,6 +60,7 @@ pub use access::{
 };
 pub use api::openapi;
 pub use definitions::FoundProblem;
+pub use engines::{EngineNeeds, EngineStanding, RoutedDefinitions, ServedEngines};
 pub use problem::ApiProblem;
 pub use retention::RetentionTimes;
 pub use server::{FetchPlan, FetchedPlan, RegisteredFile, Server, ServerError, ServerParts};

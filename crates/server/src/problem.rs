@@ -129,6 +129,8 @@ fn status_of(code: Code) -> StatusCode {
         | Code::SignalInvalidPayload
         | Code::AuthzReasonRequired
         | Code::LabelsInvalid
+        | Code::PlanAdapterUnsupported
+        | Code::PlanCapabilityUnsupported
         | Code::KeyMissing => StatusCode::UNPROCESSABLE_ENTITY,
         Code::AuthzDenied | Code::AuthzTenantForbidden | Code::SodDenied | Code::TokenMismatch => {
             StatusCode::FORBIDDEN

@@ -31,6 +31,7 @@ use crate::changes::{Changes, TellChanges};
 use crate::codes;
 use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
 use crate::deliveries::{Bell, Deliveries, TIMEOUT};
+use crate::engines::{EngineNeeds, ServedEngines};
 use crate::metrics::{Counted, Metrics};
 use crate::problem::ApiProblem;
 use crate::retention::{Deleter, Deletion};
@@ -41,7 +42,7 @@ use crate::telemetry::{Sending, Telemetry};
 use crate::tls::Tls;
 use crate::watermark::Watermarks;
 use crate::workers::Workers;
-use crate::{api, feed, listener, sources, workers};
+use crate::{api, engines, feed, listener, sources, workers};
 
 /// How long a server may not renew its session before others take over its runs.
 const SESSION_MS: u64 = 5_000;
@@ -76,6 +77,8 @@ pub struct ServerParts {
     /// Finds the definitions of child runs.
     pub catalog: Box<dyn Catalog + Send>,
     pub fetch: Arc<dyn FetchPlan>,
+    /// Engines outside that move the runs that `settings.engines` names.
+    pub engines: Option<Arc<dyn ServedEngines>>,
     /// The page of an error code.
     pub error_page: ErrorPage,
     pub settings: ServerSettings,
@@ -187,6 +190,7 @@ impl Server {
             bell: bell.clone(),
             metrics: metrics.clone(),
             telemetry: telemetry.clone(),
+            engines: parts.engines.clone(),
         };
         let serves = parts.crew.as_ref().map_or(Serves::Nothing, Crew::serves);
         let config = Config {
@@ -197,8 +201,13 @@ impl Server {
             session_ms: SESSION_MS,
             // The engine waits for its store: a result is not given up meanwhile.
             write_budget_ms: u64::MAX / 4,
+            routes: parts
+                .engines
+                .is_some()
+                .then(|| Arc::clone(&parts.settings.engines)),
             ..Config::default()
         };
+        let process = config.name.clone();
         let worker: Box<dyn Worker> = match parts.crew {
             Some(crew) => Box::new(crew),
             None => Box::new(NoWorker),
@@ -275,7 +284,17 @@ impl Server {
             telemetry,
             gate,
             workers,
+            engines: parts.engines.clone(),
         }));
+        if let Some(engines) = &parts.engines {
+            engines.start(EngineNeeds {
+                handle: service.handle(),
+                store: Arc::clone(&app.store),
+                clock: service.clock().clone(),
+                process,
+            })?;
+        }
+        runtime.spawn(engines::follow(Arc::clone(&app)));
         runtime.spawn(feed::follow(Arc::clone(&app)));
         runtime.spawn(workers::announce(Arc::clone(&app)));
         runtime.spawn(sources::follow(Arc::clone(&app)));
@@ -311,7 +330,7 @@ impl Server {
             by: "stepwell dev".to_owned(),
         };
         let registry = Registry::new(&*self.app.store);
-        let registered = registry.register(new, &self.app.settings.tools, self.app.now())?;
+        let registered = registry.register(new, &self.app.settings, self.app.now())?;
         self.app.due.changed();
         Ok(RegisteredFile {
             name: registered.revision.name,
@@ -337,6 +356,10 @@ impl Server {
             scrub.stop();
         }
         self.deleter.stop();
+        // Before the engine: attempts in flight write their results.
+        if let Some(engines) = &self.app.engines {
+            engines.stop();
+        }
         let stopped = self.service.stop(self.grace);
         // After the engine: what it committed last is delivered yet, if the sink is quick.
         self.deliveries.stop();

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stepwell_engine::EngineRoutes;
 use stepwell_worker::ToolRules;
 use stepwell_worker::hosts::HostRules;
 
@@ -38,6 +39,8 @@ pub struct ServerSettings {
     pub request_timeout: Duration,
     /// Which tools tenants may use.
     pub tools: ToolRules,
+    /// Which definitions run on engines outside; none if there are no such engines.
+    pub engines: Arc<EngineRoutes>,
     /// Which hosts webhooks may be at.
     pub webhook_hosts: Arc<HostRules>,
     /// Webhooks may name only variables that are meant for secrets.
@@ -73,6 +76,7 @@ impl Default for ServerSettings {
             body_timeout: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
             tools: ToolRules::default(),
+            engines: Arc::default(),
             webhook_hosts: Arc::default(),
             confined: false,
             retention: RetentionTimes::default(),

@@ -41,6 +41,8 @@ use workload_report::WorkloadFigures;
 
 /// The maximum time to wait for the end of the runs of a workload.
 const PATIENCE: Duration = Duration::from_secs(1_800);
+/// The engine of this program itself.
+const NATIVE: &str = "native";
 /// How many runs may wait for their first commit: more than a few commits take.
 const MAX_LAG: u64 = 4_000;
 /// From so many waiting runs on the memory at open is theirs; with fewer it is what the process itself happens to need.
@@ -96,9 +98,9 @@ pub(crate) struct BenchArgs {
     /// Sync mode of SQLite
     #[arg(long, value_enum, default_value_t = SyncMode::Full)]
     sync: SyncMode,
-    /// Engine that moves the runs: `native`, or the address of an engine outside (docs/engines.md). With that one choose
-    /// a smaller --concurrency
-    #[arg(long, value_name = "ENGINE", default_value = "native")]
+    /// Engine that moves the runs: `native`, or the address of an engine outside (docs/engines.md), which is measured
+    /// beside native, with the ratio. With that one choose a smaller --concurrency
+    #[arg(long, value_name = "ENGINE", default_value = NATIVE)]
     engine: String,
     /// Number of engines that share the store; more than one needs PostgreSQL
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -157,20 +159,39 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     if args.servers > 1 && !matches!(store, BenchStore::Postgres { .. }) {
         return usage("--servers greater than 1 needs --store postgres://…");
     }
+    // An engine outside is measured beside the native engine, with the same workload on the same store.
+    let engines = match args.engine.as_str() {
+        NATIVE => vec![NATIVE],
+        address => {
+            let known = crate::outside_engine::address(address);
+            let known = known.or_else(|error| usage(error.to_string()))?;
+            crate::run::must_be_built(known.engine())?;
+            vec![NATIVE, address]
+        }
+    };
     for (name, workload) in workloads {
-        let bench = WorkloadBench {
-            outside: RefCell::default(),
-            args,
-            store: &store,
-            name,
-            workload,
-        };
-        for figures in bench.run().with_context(|| format!("workload {name}"))? {
-            let text = match args.output {
-                OutputFormat::Human => figures.human(),
-                OutputFormat::Json => format!("{}\n", figures.json()),
+        let mut native: Option<WorkloadFigures> = None;
+        for engine in &engines {
+            let bench = WorkloadBench {
+                outside: RefCell::default(),
+                args,
+                engine,
+                store: &store,
+                name,
+                workload,
             };
-            term::print(&text)?;
+            let all = bench.run().with_context(|| format!("workload {name}"))?;
+            for mut figures in all {
+                figures.beside_native = native.as_ref().map(|it| figures.ratio(it));
+                let text = match args.output {
+                    OutputFormat::Human => figures.human(),
+                    OutputFormat::Json => format!("{}\n", figures.json()),
+                };
+                term::print(&text)?;
+                if engine == &NATIVE {
+                    native = Some(figures);
+                }
+            }
         }
     }
     Ok(Exit::Ok)
@@ -204,6 +225,8 @@ struct WorkloadBench<'a> {
     /// What moves the runs, if an engine outside does.
     outside: RefCell<Vec<OutsideEngine>>,
     args: &'a BenchArgs,
+    /// What moves the runs: `native` or an address.
+    engine: &'a str,
     store: &'a BenchStore,
     name: &'a str,
     workload: Workload,
@@ -237,8 +260,8 @@ impl WorkloadBench<'_> {
                 capacity: 1_000_000,
                 ..Config::default()
             };
-            let service = match &self.args.engine[..] {
-                "native" => Service::start(Setup {
+            let service = match self.engine {
+                NATIVE => Service::start(Setup {
                     config,
                     shards: self.shards(),
                     ..Setup::new(store.clone(), worker)
@@ -319,6 +342,11 @@ impl WorkloadBench<'_> {
         }
         let store = &engines[0].1;
         Ok(WorkloadFigures {
+            engine: match self.engine.split_once(':') {
+                Some((scheme, _)) => scheme.split('+').next().unwrap_or(scheme).to_owned(),
+                None => self.engine.to_owned(),
+            },
+            beside_native: None,
             workload: self.name.to_owned(),
             store: store.name().to_owned(),
             sync: self.store.sync(),

@@ -1,11 +1,17 @@
 //! `stepwell engines`: what each engine can do, natively, by other means, or not at all.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::Args;
+use serde_json::Value as Json;
 use stepwell_engines::capabilities::{EngineRow, engines};
 
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::ServerArgs;
+use crate::remote::Remote;
 use crate::usage;
 
 /// List the engines and what each can do
@@ -15,22 +21,43 @@ Examples:
   stepwell engines                 what every engine can do
   stepwell engines temporal        one engine
   stepwell engines -o json         for programs
+  stepwell engines --server http://127.0.0.1:7117      the engines that a server serves, and whether they answer
 
 `native`: the engine has a means of its own. `emulated`: the kernel, the store or another means does it; the
 table has the cost. `no`: not possible; a plan that requires it (`requiresCapabilities`) is refused before
 it starts, unless it has a `fallbackBehavior`.
 
-Exit codes: 0, or 2 wrong usage.")]
+Exit codes: 0, 1 the server does not answer or one of its engines does not, 2 wrong usage.")]
 pub(crate) struct EnginesArgs {
     /// Name of an engine
     #[arg(value_name = "ENGINE")]
     engine: Option<String>,
+    /// Show the engines outside that this server serves (`[engines]` of its configuration)
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with = "engine",
+        help_heading = "Server"
+    )]
+    server: Option<String>,
+    /// Show those of the server of a profile
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["engine", "server"], help_heading = "Server")]
+    profile: Option<String>,
+    /// File with the API token for the server [default: as for other commands]
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    token_file: Option<PathBuf>,
+    /// File with certificates (PEM) to trust beside those of the system
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    ca: Option<PathBuf>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
 }
 
 pub(crate) fn run(args: &EnginesArgs) -> Result<Exit> {
+    if args.server.is_some() || args.profile.is_some() {
+        return of_server(args);
+    }
     let all = engines();
     let chosen: Vec<EngineRow> = match &args.engine {
         None => all,
@@ -56,6 +83,53 @@ pub(crate) fn run(args: &EnginesArgs) -> Result<Exit> {
         }
     }
     Ok(Exit::Ok)
+}
+
+/// How long a server is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Shows the engines outside that a server serves.
+fn of_server(args: &EnginesArgs) -> Result<Exit> {
+    let server = ServerArgs {
+        server: args.server.clone(),
+        profile: args.profile.clone(),
+        token_file: args.token_file.clone(),
+        ca: args.ca.clone(),
+        allow_http: false,
+    };
+    let (url, options) = server.for_worker()?;
+    let remote = Remote::new(&url, options, Some(PATIENCE), String::new())?;
+    let answer = remote.ask(|connection| async move { connection.engines().await })?;
+    let all = answer["engines"].as_array().cloned().unwrap_or_default();
+    let is_ready = |it: &Json| it["ready"] == true;
+    if args.output == OutputFormat::Json {
+        println!("{answer:#}");
+    } else if all.is_empty() {
+        println!("the server runs all definitions itself");
+    }
+    if args.output == OutputFormat::Human {
+        for engine in &all {
+            let word = |name: &str| engine[name].as_str().unwrap_or_default().to_owned();
+            let state = match is_ready(engine) {
+                true => "answers".to_owned(),
+                false => format!("does not answer: {}: {}", word("code"), word("reason")),
+            };
+            println!("{} ({}): {state}", word("name"), word("address"));
+            let definitions = engine["definitions"].as_array().into_iter().flatten();
+            for definition in definitions {
+                let of = |name: &str| match definition[name].as_str() {
+                    Some(value) => format!(", {name} {value}"),
+                    None => String::new(),
+                };
+                let name = definition["name"].as_str().unwrap_or_default();
+                println!("  {name}{}{}", of("tenant"), of("project"));
+            }
+        }
+    }
+    Ok(match all.iter().all(is_ready) {
+        true => Exit::Ok,
+        false => Exit::Problems,
+    })
 }
 
 fn print(engine: &EngineRow) {

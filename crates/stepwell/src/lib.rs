@@ -49,6 +49,7 @@ pub struct EffectsPage;
 #[doc(hidden)]
 pub mod data;
 mod embedded;
+pub mod engine_settings;
 pub mod files;
 pub mod profiles;
 pub mod server_settings;

@@ -31,6 +31,7 @@ mod run;
 mod runs;
 mod schema;
 mod serve;
+mod served_engines;
 mod sink;
 mod sinks;
 mod store;

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -12,10 +13,13 @@ use stepwell_engine::port::Clock;
 use stepwell_engine::remote::RemoteWork;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{RunNo, Store};
-use stepwell_engines::host_thread::HostParts;
+use stepwell_engines::host_thread::{HostHealth, HostParts};
 use stepwell_engines::{Driver, DriverSetup, EngineAddress};
 use stepwell_worker::Crew;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// How often a process that stops looks whether it is to hurry.
+const HURRY_LOOK: Duration = Duration::from_millis(50);
 
 /// Where the numbers of changed runs go.
 pub(crate) type Changes = UnboundedSender<RunNo>;
@@ -39,22 +43,27 @@ pub(crate) fn configure(
     engine: &'static str,
     store: &dyn Store,
 ) -> Result<(Config, String)> {
-    // Two stores never share a part of an engine, even if their runs have the same ids.
-    let hash = Sha256::digest(store.secret()?);
-    let place: String = hash
-        .iter()
-        .take(4)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let worker = format!("{engine}:{}:{}", config.name, uuid::Uuid::now_v7().simple());
+    let worker = worker_name(engine, &config.name);
     let config = Config {
         engine_type: engine,
-        engine_place: format!("{place}/"),
+        engine_place: place_of(store)?,
         driven: true,
         serves: Serves::Nothing,
         ..config
     };
     Ok((config, worker))
+}
+
+/// What belongs to a store at an engine: two stores never share a part of an engine, even if their runs have the same ids.
+pub(crate) fn place_of(store: &dyn Store) -> Result<String> {
+    let hash = Sha256::digest(store.secret()?);
+    let digits = hash.iter().take(4).map(|byte| format!("{byte:02x}"));
+    Ok(format!("{}/", digits.collect::<String>()))
+}
+
+/// What this process is called in the leases of an engine.
+pub(crate) fn worker_name(engine: &str, process: &str) -> String {
+    format!("{engine}:{process}:{}", uuid::Uuid::now_v7().simple())
 }
 
 /// What an engine outside is started with.
@@ -69,6 +78,8 @@ pub(crate) struct OutsideSetup {
     pub(crate) changed: UnboundedReceiver<RunNo>,
     pub(crate) parallel: usize,
     pub(crate) write_budget: Duration,
+    /// Whether the engine answers, for those who show it.
+    pub(crate) health: HostHealth,
 }
 
 /// The part of an engine outside that is in this process.
@@ -116,6 +127,25 @@ impl OutsideEngine {
     }
 }
 
+impl OutsideEngine {
+    /// Stops as `stop` does; once `hurry` is set, attempts that run are told to stop at once.
+    pub(crate) fn stop_sooner(self, hurry: &AtomicBool) {
+        let (crew, has_stopped) = (self.crew.clone(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_stopped.load(Ordering::SeqCst) {
+                    if hurry.load(Ordering::SeqCst) {
+                        return crew.stop_all();
+                    }
+                    std::thread::sleep(HURRY_LOOK);
+                }
+            });
+            self.stop();
+            has_stopped.store(true, Ordering::SeqCst);
+        });
+    }
+}
+
 /// Starts to serve an engine.
 fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug + Send>> {
     let driver = Arc::new(Driver::new(DriverSetup {
@@ -133,6 +163,7 @@ fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug + Send>> {
         place: setup.place,
         parallel: setup.parallel,
         identity: setup.worker,
+        health: setup.health,
     };
     match setup.address {
         #[cfg(feature = "temporal")]

@@ -48,6 +48,7 @@ use crate::{log, outbox, term, usage, work};
 use args::GoArgs;
 pub(crate) use args::{ResumeArgs, RunArgs};
 use engine_kind::EngineKind;
+pub(crate) use engine_kind::must_be_built;
 use follow::{Followed, Follower};
 use local_engine::{LocalEngine, SESSION_MS};
 use report::Ending;

@@ -13,17 +13,19 @@ use stepwell::server_settings::{AccessWord, ServerSection, listen_address};
 use stepwell::settings::Settings;
 use stepwell_dialects::Problem;
 use stepwell_dialects::plan::reference::PlanRef;
+use stepwell_engine::EngineRoutes;
 use stepwell_engine::port::NoCatalog;
-use stepwell_engine::store::{Patience, PatientStore};
+use stepwell_engine::store::{Patience, PatientStore, Store};
 use stepwell_server::{
-    Access, FetchPlan, FetchedPlan, PORT, Server, ServerError, ServerParts, ServerSettings,
-    TokenBook,
+    Access, FetchPlan, FetchedPlan, PORT, ServedEngines, Server, ServerError, ServerParts,
+    ServerSettings, TokenBook,
 };
 use stepwell_stores::OpenMode;
 
 use crate::exit::Exit;
+use crate::served_engines::{self, EnginesOfServer};
 use crate::store::StoreArgs;
-use crate::work::{self, ConfigArgs, DataArgs};
+use crate::work::{self, ConfigArgs, Data, DataArgs};
 use crate::{explain, file_limit, log, usage};
 
 /// Serve the HTTP API, and work on all runs of the store
@@ -240,6 +242,7 @@ fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Resul
         false => Some(work::crew(data.clone(), settings.security.clone())?),
     };
     let store = open.store();
+    let engines = engines(args, &settings, &*store, &data)?;
     if matches!(listens.access, Access::Controlled { .. })
         && TokenBook(&*store).list(None, None)?.is_empty()
     {
@@ -265,7 +268,9 @@ fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Resul
             false => Box::new(Files::default()),
         },
         error_page: explain::page,
+        engines: engines.1.map(|it| Arc::new(it) as Arc<dyn ServedEngines>),
         settings: ServerSettings {
+            engines: Arc::new(engines.0),
             tools: settings.security.tools.clone(),
             webhook_hosts: Arc::new(settings.security.http_rules()),
             confined: settings.security.is_confined(),
@@ -274,6 +279,38 @@ fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Resul
         },
         fetch: Arc::new(FetchAllowed(settings)),
     })?)
+}
+
+/// Which definitions run on engines outside, and these engines.
+fn engines(
+    args: &ServeArgs,
+    settings: &Settings,
+    store: &dyn Store,
+    data: &Data,
+) -> Result<(EngineRoutes, Option<EnginesOfServer>)> {
+    let section = &settings.engines;
+    if section.engines.is_empty() {
+        return Ok((EngineRoutes::default(), None));
+    }
+    served_engines::check(section)?;
+    if args.no_worker {
+        return usage(
+            "--no-worker leaves all steps to workers elsewhere, and this server is the worker of the engines in [engines]: leave \
+             out one of both"
+                .to_owned(),
+        );
+    }
+    if !store.capabilities().durable {
+        return usage(
+            "the engines in [engines] need a store that outlives this process: use SQLite or PostgreSQL"
+                .to_owned(),
+        );
+    }
+    let routes = served_engines::routes(section, store)?;
+    let parallel = args.parallel.get().into();
+    let crew = || work::crew(data.clone(), settings.security.clone());
+    let engines = EnginesOfServer::new(section, &routes, parallel, crew)?;
+    Ok((routes, Some(engines)))
 }
 
 /// Fetches the definitions that the configuration allows.

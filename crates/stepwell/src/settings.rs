@@ -10,6 +10,7 @@ use stepwell_engine::{Limits, WhenFull};
 use stepwell_server::RetentionTimes;
 use stepwell_worker::Security;
 
+use crate::engine_settings::EngineSection;
 use crate::profiles::Profiles;
 use crate::server_settings::ServerSection;
 use crate::telemetry_settings::TelemetrySection;
@@ -45,6 +46,9 @@ pub struct Settings {
     /// Where a server listens, and who may use it.
     #[serde(default)]
     pub server: ServerSection,
+    /// Engines outside that a server serves.
+    #[serde(default)]
+    pub engines: EngineSection,
     /// Servers that commands can work on.
     #[serde(default)]
     pub profiles: Profiles,

@@ -165,6 +165,11 @@ fn work_of(plan: &Plan, target: Target) -> WorkName {
     }
 }
 
+/// The engine outside that moves a run, if one does.
+fn engine_outside(state: &State) -> Option<&str> {
+    state.engine().filter(|it| !["native", "mock"].contains(it))
+}
+
 /// Everything that can continue a run. `unserved` is work of which it is known that nobody serves it.
 pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> {
     let (plan, state) = (&view.plan, &view.state);
@@ -197,7 +202,15 @@ pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> 
                     true => format!("; nobody serves it now: {}", served.how_to_serve("URL")),
                     false => String::new(),
                 };
-                let says = format!("{name}: a worker that serves {served}{later}{lost}{nobody}");
+                let who = match engine_outside(state).filter(|_| served.queue == BUILT_IN) {
+                    Some(engine) => {
+                        format!(
+                            "the engine `{engine}`, which gives the step to a process that serves it"
+                        )
+                    }
+                    None => format!("a worker that serves {served}"),
+                };
+                let says = format!("{name}: {who}{later}{lost}{nobody}");
                 let reason = Reason {
                     work: Some(served),
                     is_unserved,

@@ -25,7 +25,7 @@ pub(super) struct ConductorServer {
     java: PathBuf,
     jar: PathBuf,
     folder: PathBuf,
-    port: u16,
+    pub(super) port: u16,
     started: Started,
 }
 

@@ -44,6 +44,14 @@ impl OutsideServer {
         }
     }
 
+    /// The port that it listens on.
+    pub(super) fn port(&self) -> u16 {
+        match self {
+            OutsideServer::Temporal(server) => server.port,
+            OutsideServer::Conductor(server) => server.port,
+        }
+    }
+
     /// Kills the server as a crash does.
     pub(super) fn kill(&self) -> Result<()> {
         match self {

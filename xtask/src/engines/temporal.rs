@@ -20,7 +20,7 @@ const START: Duration = Duration::from_secs(60);
 pub(super) struct TemporalServer {
     program: PathBuf,
     folder: PathBuf,
-    port: u16,
+    pub(super) port: u16,
     started: Started,
 }
 

@@ -30,6 +30,7 @@ impl Coordinator {
         let took = self.sent_at(batch).map_or(0, |sent| now.since(sent));
         let budget = self.config.write_budget_ms;
         self.slow_writes.written(batch, took, budget);
+        self.outage.took(took, now);
         let mut outcomes = outcomes.into_iter();
         for append in &batch.appends {
             let run = append.run;
@@ -142,6 +143,7 @@ impl Coordinator {
         let budget = self.config.write_budget_ms;
         let took = self.sent_at(batch).map_or(0, |sent| now.since(sent));
         let late = took > budget;
+        self.outage.took(took, now);
         if error.kind.may_pass() && !late {
             if error.kind == StoreErrorKind::AnswerLost {
                 for append in &batch.appends {
@@ -208,9 +210,13 @@ impl Coordinator {
                 self.invariants.broken(run, what);
             }
         }
+        if append.create.is_some() {
+            self.runs.set_created(run);
+        }
         if let Some(chunk) = &append.chunk {
             let (first, seq) = (chunk.first, chunk.last);
             self.notices.push(Notice::Changed { run, first, seq });
+            self.tell_engine(run);
         }
         self.conclude(run, append, flight, now);
     }

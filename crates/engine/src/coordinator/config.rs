@@ -7,6 +7,7 @@ use std::sync::Arc;
 use stepwell_kernel::effect::Target;
 
 use super::HotRun;
+use crate::engine_routes::EngineRoutes;
 use crate::limits::Limits;
 
 /// Which work this process does itself.
@@ -67,6 +68,8 @@ pub struct Config {
     /// An engine outside, such as Temporal, moves the runs: time passes for a run only when that engine says so
     /// ([`crate::service::Handle::wake`]), and that engine hands out the work.
     pub driven: bool,
+    /// Engines outside that move some of the runs; this process moves the rest.
+    pub routes: Option<Arc<EngineRoutes>>,
     pub missing_children: MissingChildren,
     /// What this server is called. Programs call themselves `app:host:pid` ([`Config::process_name`]), and readers of
     /// the store add the number of the session.
@@ -108,6 +111,7 @@ impl Default for Config {
             engine_type: "native",
             engine_place: String::new(),
             driven: false,
+            routes: None,
             missing_children: MissingChildren::default(),
             name: "stepwell".into(),
             serves: Serves::Nothing,
@@ -151,16 +155,38 @@ impl Config {
         self.is_of_this_engine(hot) && self.works_on(hot.run_id())
     }
 
-    /// Whether this engine moves the run. A run that has not started may become anyone's, and pretending does no harm to any
-    /// run that this process is asked for.
+    /// Whether this engine, or an engine outside that this process serves, moves the run. A run that has not started may become
+    /// anyone's, and pretending does no harm to any run that this process is asked for.
     pub(super) fn is_of_this_engine(&self, hot: &HotRun) -> bool {
         let other = |engine: &str| engine != self.engine_type;
-        self.engine_type == PRETENDS || !hot.state().engine().is_some_and(other)
+        self.engine_type == PRETENDS
+            || !hot.state().engine().is_some_and(other)
+            || self.is_routed(hot)
+    }
+
+    /// Whether one of the engines outside that this process serves beside its own moves the run: that engine has the timers of
+    /// the run.
+    pub(super) fn is_routed(&self, hot: &HotRun) -> bool {
+        let served = |routes: &EngineRoutes| hot.state().engine().is_some_and(|it| routes.has(it));
+        self.routes.as_deref().is_some_and(served)
     }
 
     /// Whether this process does a run's work itself.
     pub(super) fn does(&self, hot: &HotRun, target: Target) -> bool {
+        self.is_of_this_engine(hot)
+            && self.has_tool(hot, target)
+            && self.works_on(hot.run_id())
+            && !self.is_routed(hot)
+    }
+
+    /// Whether an engine outside hands the work out, to tools of the processes that serve it. Other work is for workers that
+    /// wait at servers, whichever engine moves the run.
+    pub(super) fn hands_out_outside(&self, hot: &HotRun, target: Target) -> bool {
+        self.is_routed(hot) && self.has_tool(hot, target)
+    }
+
+    fn has_tool(&self, hot: &HotRun, target: Target) -> bool {
         let (queue, op) = crate::rows::served_by(hot.plan(), target);
-        self.is_of_this_engine(hot) && self.serves.has(queue, op) && self.works_on(hot.run_id())
+        self.serves.has(queue, op)
     }
 }

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use stepwell_kernel::command::{Command, Env};
 use stepwell_kernel::decide::decide;
+use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
+use super::config::PRETENDS;
 use super::hot_run::cancel_child;
 use super::request::Origin;
 use super::{Coordinator, HotRun, Message, Request, Slots, Ticket};
+use crate::engine_routes::must_suit;
 use crate::error::Error;
 use crate::start::{StartRequest, request_key, run_id_for};
 use crate::store::{MessageNo, NewRun, PlanNo, RunFilter, RunNo};
@@ -81,6 +84,7 @@ impl Coordinator {
         if self.stopping {
             return Err(Error::Stopping);
         }
+        self.must_suit_engine(plan, &request)?;
         let fetched = request.fetched_sha256.take();
         let changed = fetched.filter(|found| *found != plan.net().source.sha256);
         // A run that fails before it starts waits for no slot and no approval.
@@ -217,18 +221,49 @@ impl Coordinator {
 
     /// Decides that a run starts, or that it fails because something else was fetched than its plan's reference says.
     pub(super) fn start_run(&mut self, run: RunNo, fetched_sha256: Option<String>, now: Time) {
-        let engine = self.engine_of_original(run);
-        let engine = engine.unwrap_or_else(|| self.config.engine_type.to_owned());
+        let original = self.engine_of_original(run);
         let Some(hot) = self.runs.get(run) else {
             let what = "a run that is to start is not in memory";
             return self.invariants.broken(run, what);
         };
+        let (engine, place) = self.engine_of_new(hot.plan(), hot.state().context(), original);
         let start = Command::StartRun {
-            engine_run_ref: format!("{engine}://{}{}", self.config.engine_place, hot.run_id()),
+            engine_run_ref: format!("{engine}://{place}{}", hot.run_id()),
             engine,
             fetched_sha256,
         };
         self.take(run, Request::own(start), now);
+    }
+
+    /// The engine of a new run, and what the run's id begins with there.
+    fn engine_of_new(
+        &self,
+        plan: &Plan,
+        context: &RunContext,
+        original: Option<String>,
+    ) -> (String, &str) {
+        let own = (self.config.engine_type, self.config.engine_place.as_str());
+        let Some(routes) = self.config.routes.as_deref() else {
+            return (original.unwrap_or_else(|| own.0.to_owned()), own.1);
+        };
+        if let Some(rehearsal) = original.filter(|it| it == PRETENDS) {
+            return (rehearsal, own.1);
+        }
+        let project = Some(context.project_id.as_str());
+        match routes.engine_of(&plan.net().plan_id, &context.tenant_id, project) {
+            Some(engine) => (engine.to_owned(), &routes.place),
+            None => (own.0.to_owned(), own.1),
+        }
+    }
+
+    /// Refuses a run whose plan needs what its engine does not have. Where all runs are of one engine, who asks for them has
+    /// looked.
+    fn must_suit_engine(&self, plan: &Plan, request: &StartRequest) -> Result<(), Error> {
+        if self.config.routes.is_none() {
+            return Ok(());
+        }
+        let (engine, _) = self.engine_of_new(plan, &request.context, None);
+        Ok(must_suit(plan, &engine)?)
     }
 
     /// The engine of the run that this one repeats: a rehearsal is repeated as a rehearsal.
@@ -247,6 +282,7 @@ impl Coordinator {
             // The signal was sent before.
             return Ok(());
         }
+        self.must_suit_engine(&plan, &request)?;
         self.may_start(&plan, &mut request, now)?;
         let (run_id, tenant) = (request.run_id.clone(), request.context.tenant_id.clone());
         let mut state = State::new(run_id.clone(), &plan);

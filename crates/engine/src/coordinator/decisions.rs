@@ -168,7 +168,12 @@ fn decide_in(
         }
         command
     };
-    let mut decided = hot.decide(alive(request.command.clone()), env);
+    let mut command = request.command.clone();
+    if let (Command::ClaimStep { lease_until, .. }, Some(came)) = (&mut command, request.came) {
+        // A claim that had to wait for the store has its whole lease from now on.
+        *lease_until = lease_until.plus(env.now.since(came));
+    }
+    let mut decided = hot.decide(alive(command), env);
     if let Err(rejection) = &decided
         && let Some(failure) = substitutes::instead_of(request, rejection)
         && let Ok(decision) = hot.decide(alive(failure), env)

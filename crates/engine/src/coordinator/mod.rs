@@ -29,6 +29,7 @@
 //! | `notices` | what the driver is told |
 //! | `invariants` | states that cannot be and were found |
 //! | `slow_writes` | commits that took longer than the write budget |
+//! | `outage` | when the store was away, and whether leases may be ended |
 //!
 //! The other files hold what is done with the parts: `decisions` (a command), `batches` (the next commit),
 //! `commit_results` and `lost_commits` (what the store answered), `creation`, `queue`, `messages`, `visits` (a look at a run in memory),
@@ -57,6 +58,7 @@ mod load;
 mod lost_commits;
 mod messages;
 mod notices;
+mod outage;
 mod outside_tasks;
 mod parked;
 mod queue;
@@ -95,6 +97,7 @@ use inbox::Inbox;
 use invariants::Invariants;
 use load::Load;
 use notices::Notices;
+use outage::Outage;
 use parked::Parked;
 use request::{Origin, Request};
 use run_cache::{Room, RunCache};
@@ -154,6 +157,7 @@ pub struct Coordinator {
     notices: Notices,
     invariants: Invariants,
     slow_writes: SlowWrites,
+    outage: Outage,
     /// Nothing new is started or claimed.
     stopping: bool,
 }
@@ -189,6 +193,7 @@ impl Coordinator {
     ) -> Result<Coordinator, StoreError> {
         let key = TokenKey(store.secret()?);
         let lease = SessionLease::open(&*store, &config.name, config.session_ms, now)?;
+        let outage = Outage::at_start(config.driven, now);
         let mut runs = RunCache::new(store.clone());
         runs.set_quarantined(store.quarantined()?);
         Ok(Coordinator {
@@ -210,6 +215,7 @@ impl Coordinator {
             notices: Notices::default(),
             invariants: Invariants::default(),
             slow_writes: SlowWrites::default(),
+            outage,
             stopping: false,
         })
     }
@@ -304,6 +310,24 @@ impl Coordinator {
         self.accept(run_id, request.guarded(guard), now);
     }
 
+    /// Takes a claim and the result of its work, which are in one commit: the claim could not be written before. The answer is
+    /// that of the result.
+    pub fn submit_together(
+        &mut self,
+        run_id: &str,
+        claim: Command,
+        mut result: Command,
+        ticket: Ticket,
+        now: Time,
+    ) {
+        if let Some(proof) = result.claim_mut() {
+            // The lease is in the same commit.
+            proof.lease_until = Some(Time(i64::MAX));
+        }
+        self.accept(run_id, Request::own(claim), now);
+        self.submit(run_id, result, ticket, now);
+    }
+
     fn accept(&mut self, run_id: &str, request: Request, now: Time) {
         match self.runs.number_of(run_id) {
             Ok(run) => self.take(run, request, now),
@@ -371,7 +395,7 @@ impl Coordinator {
         match handoff {
             Handoff::Due(run) => {
                 self.refresh(run);
-                self.wake(run, now);
+                self.wake_in_time(run, now);
             }
             Handoff::Reserved(task) => self.take_reserved(*task),
             Handoff::Queued(_) => self.slots.look(),

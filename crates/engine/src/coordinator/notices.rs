@@ -151,6 +151,8 @@ pub enum Notice {
         /// The last sequence number of the run.
         seq: u64,
     },
+    /// A run that an engine outside moves has changed, or that engine is late with it.
+    Driven(RunNo),
     /// An execution of a step or of an undo failed, and another follows.
     Retried {
         run: RunNo,

@@ -174,6 +174,13 @@ impl RunCache {
             .hot
     }
 
+    /// The creation of a run is committed: from now on its id is known without asking the store.
+    pub(super) fn set_created(&mut self, run: RunNo) {
+        if let Some(cached) = self.runs.get(&run) {
+            self.ids.insert(cached.hot.run_id().clone(), run);
+        }
+    }
+
     /// Serves these runs no more, and all others again. Of a run in memory nothing more is written.
     pub(super) fn set_quarantined(&mut self, runs: Vec<(RunNo, String)>) {
         for (run, why) in &runs {

@@ -176,7 +176,13 @@ impl Coordinator {
     }
 
     pub(super) fn expire_leases(&mut self, now: Time) -> Result<(), StoreError> {
-        for task in self.store.expired(now, PAGE)? {
+        let expired = self.store.expired(now, PAGE)?;
+        let oldest = || self.runs.iter().filter_map(HotRun::sent_at).min();
+        // Their workers may have had no store to renew them in.
+        if expired.is_empty() || !self.outage.may_end_leases(oldest(), now) {
+            return Ok(());
+        }
+        for task in expired {
             if self.shard.has(task.run) {
                 self.refresh(task.run);
                 self.expire(&task, now);

@@ -26,6 +26,7 @@ impl Coordinator {
 
     /// The store could not be asked: it is asked again after a while.
     pub fn rest(&mut self, now: Time) {
+        self.outage.unanswered(now);
         let length = self.config.poll_ms.clamp(10, 1_000);
         self.schedule.rest(now.plus(length));
         self.look();
@@ -74,7 +75,7 @@ impl Coordinator {
         }
         while let Some(run) = self.schedule.next_fired(&mut self.runs, now) {
             if !self.config.driven {
-                self.wake(run, now);
+                self.wake_in_time(run, now);
             }
         }
         self.unpark(now);
@@ -83,6 +84,7 @@ impl Coordinator {
             self.take_over_dead(now)?;
             // What came through late may have the leases that are looked at next.
             self.look_for_late_commits(now)?;
+            self.outage.answered(now);
             self.expire_leases(now)?;
             self.slots.freed();
             self.runs.set_quarantined(self.store.quarantined()?);
@@ -126,6 +128,28 @@ impl Coordinator {
             _ => self.fire(run, now, |due, last_at| due <= now.max(last_at)),
         }
         self.attend(run, now);
+    }
+
+    /// The time of a run has come. If an engine outside moves the run, that engine is told, and says when.
+    pub(super) fn wake_in_time(&mut self, run: RunNo, now: Time) {
+        if self.config.routes.is_none() {
+            return self.wake(run, now);
+        }
+        self.rejoin(run, now);
+        let room = self.room();
+        match self.runs.load(run, room) {
+            Ok(hot) if self.config.is_routed(hot) => self.tell_engine(run),
+            Ok(_) => self.wake(run, now),
+            Err(error) => tracing::warn!(%error, "a run could not be woken yet"),
+        }
+    }
+
+    /// Tells who serves the engine outside that moves a run, if there is one.
+    pub(super) fn tell_engine(&mut self, run: RunNo) {
+        let routed = |hot: &HotRun| self.config.is_routed(hot);
+        if self.runs.get(run).is_some_and(routed) {
+            self.notices.push(Notice::Driven(run));
+        }
     }
 
     /// Whether this engine moves the run.
@@ -269,7 +293,7 @@ impl Coordinator {
             if !self.hands_off(run, || Handoff::Due(run)) {
                 // What is in memory may be older than what made it due.
                 self.refresh(run);
-                self.wake(run, now);
+                self.wake_in_time(run, now);
             }
         }
         self.runs.expect_no_more();

@@ -110,6 +110,19 @@ impl Handle {
         self.send_to_id(run_id, input)
     }
 
+    /// Sends a claim and the result of its work, for one commit; the answer is that of the result. For work that was begun while
+    /// the store was away (`Config::driven`). `on_answer` is called on the engine's thread after the commit.
+    pub fn submit_together(
+        &self,
+        run_id: &str,
+        (claim, result): (Command, Command),
+        on_answer: impl FnOnce(Result<Reply, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let both = Box::new((claim, result));
+        let input = Input::Together(run_id.to_owned(), both, Box::new(on_answer));
+        self.send_to_id(run_id, input)
+    }
+
     /// A command of a worker outside, which counts only if `guard` holds when the command is committed; `on_answer` is
     /// called on the engine's thread after the commit.
     pub fn submit_guarded(

@@ -49,6 +49,7 @@ impl<W: Worker> ServiceLoop<W> {
                 | Notice::Person { .. }
                 | Notice::MissingChild { .. }
                 | Notice::Published(..)
+                | Notice::Driven(_)
                 | Notice::Retried { .. }
                 | Notice::Ended { .. } => {}
             }
@@ -76,6 +77,7 @@ impl<W: Worker> ServiceLoop<W> {
             | Notice::Offer { .. }
             | Notice::Published(..)
             | Notice::Alert(..)
+            | Notice::Driven(_)
             | Notice::Retried { .. }
             | Notice::Ended { .. }
             | Notice::Elsewhere(_) => return true,

@@ -329,6 +329,12 @@ impl<W: Worker> ServiceLoop<W> {
                 let ticket = self.ticket(on_answer);
                 self.coordinator.submit(&run_id, *command, ticket, now);
             }
+            Input::Together(run_id, both, on_answer) => {
+                let ticket = self.ticket(on_answer);
+                let (claim, result) = *both;
+                self.coordinator
+                    .submit_together(&run_id, claim, result, ticket, now);
+            }
             Input::Guarded(run_id, command, guard, on_answer) => {
                 let ticket = self.ticket(on_answer);
                 self.coordinator
@@ -430,9 +436,10 @@ impl<W: Worker> ServiceLoop<W> {
         let shard = self.coordinator.shard();
         let run_id = match &input {
             _ if shard.is_all() => return Some(input),
-            Input::Submit(run_id, ..) | Input::Recover(run_id, _) | Input::CatchUp(run_id) => {
-                run_id
-            }
+            Input::Submit(run_id, ..)
+            | Input::Together(run_id, ..)
+            | Input::Recover(run_id, _)
+            | Input::CatchUp(run_id) => run_id,
             Input::Visit(visit) => match visit.run_id() {
                 Some(run_id) => run_id,
                 None => return Some(input),

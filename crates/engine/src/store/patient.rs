@@ -164,6 +164,7 @@ impl Tasks for PatientStore {
             tenant: Option<&str>, serves: &[(String, String)], worker: &str, now: Time, until: Time, limit: usize
         ) -> Vec<TaskRow>;
         fn heartbeat(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> bool;
+        fn revive(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> bool;
     }
     asks! { Tasks, EngineReads:
         fn open_for(tenant: Option<&str>, serves: &[(String, String)], now: Time, limit: usize) -> Vec<TaskRow>;

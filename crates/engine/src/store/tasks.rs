@@ -70,6 +70,23 @@ pub trait Tasks {
         until: Time,
     ) -> Result<bool>;
 
+    /// Extends a lease that nobody has ended, also one whose time is over: the store was away, and its worker goes on. Returns
+    /// whether the worker has the lease; it has not if the run stops.
+    ///
+    /// Durable on return: the new end, if the worker has the lease.
+    ///
+    /// Crash before the return: the lease lasts until its old or its new end.
+    ///
+    /// Twice: the later call counts. Of this and the end of the lease in the log (`Guard::Expired`) exactly one comes first.
+    fn revive(
+        &self,
+        run: RunNo,
+        target: &str,
+        worker: &str,
+        now: Time,
+        until: Time,
+    ) -> Result<bool>;
+
     /// Tasks whose lease (not mere reservation) has ended, at most `limit`; by its end, run and target.
     ///
     /// Durable on return: reads only; the loss of the lease is an event that the reader appends with

@@ -380,7 +380,10 @@ impl<'a> Driver<'a> {
             }
             2 => {
                 let (run, target) = (self.any_run(), self.chance.name("t", 3));
-                let beat = self.store.heartbeat(run, &target, &worker, self.now, until);
+                let beat = match self.chance.below(4) {
+                    0 => self.store.revive(run, &target, &worker, self.now, until),
+                    _ => self.store.heartbeat(run, &target, &worker, self.now, until),
+                };
                 shown("heartbeat", &beat)
             }
             3 => self.tasks(self.store.expired(self.now, limit).unwrap()),

@@ -1,7 +1,7 @@
 //! Tasks: reservations, leases, heartbeats and their ends.
 
 use super::fixture::{Fixture, at, has, lease, next, put, rows, serves};
-use crate::store::{Append, AppendResult, TaskChange, TaskRow};
+use crate::store::{Append, AppendResult, Guard, TaskChange, TaskRow};
 
 super::table![
     a_task_is_visible_from_its_time_on,
@@ -16,6 +16,7 @@ super::table![
     a_lease_of_nothing_makes_no_task,
     a_heartbeat_needs_a_lease_that_holds,
     a_heartbeat_is_refused_when_the_run_stops,
+    a_lease_that_is_over_is_revived_until_it_is_ended,
     expired_leases_are_listed_after_their_last_instant,
     next_visible_is_when_reserving_helps,
     only_tasks_of_the_tenant_are_reserved,
@@ -187,6 +188,22 @@ fn a_heartbeat_needs_a_lease_that_holds(w: &Fixture) {
     w.store.reserve(&serves(), "w", at(1), at(50), 9).unwrap();
     let reserved = w.store.heartbeat(b, "t", "w", at(2), at(90)).unwrap();
     assert!(!reserved, "a reservation is not a lease");
+}
+
+fn a_lease_that_is_over_is_revived_until_it_is_ended(w: &Fixture) {
+    let a = w.leased("a", at(100));
+    let revive = |who, now, until| w.store.revive(a, "t", who, now, until).unwrap();
+    assert!(!revive("x", at(150), at(200)), "another worker");
+    assert!(revive("w", at(150), at(200)), "nobody has ended it");
+    assert_eq!(w.load(a).tasks[0].until, Some(at(200)));
+    assert_eq!(w.store.expired(at(151), 9).unwrap(), vec![]);
+    let ended = Append {
+        guards: vec![Guard::Expired { target: "t".into() }],
+        tasks: vec![put("t", at(7))],
+        ..next(a, 1)
+    };
+    assert_eq!(w.one_at(at(201), ended), AppendResult::Committed);
+    assert!(!revive("w", at(202), at(300)), "its end is in the log");
 }
 
 fn a_heartbeat_is_refused_when_the_run_stops(w: &Fixture) {

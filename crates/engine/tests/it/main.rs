@@ -8,6 +8,7 @@ mod definitions;
 mod port_docs;
 mod queues;
 mod refused;
+mod routes;
 mod service;
 mod slots;
 mod store_away;

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Mutex;
 
 use crate::address::{ConductorAddress, ConductorAuth};
+use crate::faults::connect_fault;
 use crate::host_thread::HostError;
 
 /// How long a request may take.
@@ -34,6 +35,9 @@ pub(super) enum ApiError {
     /// The server refuses this request, and will refuse it again.
     #[error("the Conductor server refused the request: {0}")]
     Refused(String),
+    /// The server does not accept who this process says it is.
+    #[error("the Conductor server does not accept this process: {0}")]
+    Denied(String),
 }
 
 /// Who this process is to the server.
@@ -279,10 +283,17 @@ async fn answer(request: reqwest::RequestBuilder) -> Result<(StatusCode, String)
     let away = |error: reqwest::Error| {
         let error = error.without_url();
         let mut why = format!("the Conductor server does not answer: {error}");
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            why.push_str(&format!(": {error}"));
-            cause = error.source();
+        // `Debug` shows what TLS says behind errors of the system.
+        let said = format!("{error:?}");
+        match connect_fault("the server", &said) {
+            HostError::Tls(_) => why = said,
+            _ => {
+                let mut cause = std::error::Error::source(&error);
+                while let Some(error) = cause {
+                    why.push_str(&format!(": {error}"));
+                    cause = error.source();
+                }
+            }
         }
         ApiError::Away(why)
     };
@@ -308,6 +319,7 @@ fn judged(status: StatusCode, path: &str, text: String) -> Result<String, ApiErr
     Err(match status {
         StatusCode::NOT_FOUND => ApiError::Unknown(why),
         _ if status.is_server_error() || is_busy => ApiError::Away(why),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ApiError::Denied(why),
         _ => ApiError::Refused(why),
     })
 }
@@ -391,7 +403,7 @@ mod tests {
         let (port, asked) = server(answer).await;
         let refused = client(port, "?key_env=k&secret_env=s").decide("w").await;
         assert!(
-            matches!(&refused, Err(ApiError::Refused(why)) if why.contains("401")),
+            matches!(&refused, Err(ApiError::Denied(why)) if why.contains("401")),
             "{refused:?}"
         );
         let asked = asked.lock().await;

@@ -13,7 +13,8 @@ use super::tender::{Doorbell, Tender};
 use crate::address::ConductorAddress;
 use crate::bell::Bell;
 use crate::driver::Driver;
-use crate::host_thread::{HostError, HostParts, HostThread, Ready, Stopped};
+use crate::faults::{connect_fault, denied};
+use crate::host_thread::{HostError, HostHealth, HostParts, HostThread, Ready, Stopped};
 
 /// How long the server keeps a request for tasks: an abandoned one takes tasks away, so it is short.
 const POLL_MS: u64 = 100;
@@ -66,7 +67,7 @@ async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stoppe
     let mut parts = JoinSet::new();
     parts.spawn(bell.run());
     parts.spawn(tend(tender.clone(), to_tend));
-    parts.spawn(poll_turns(tender.clone()));
+    parts.spawn(poll_turns(tender.clone(), setup.health));
     let attempts = parts.spawn(poll_attempts(tender.clone()));
     let _ = ready.send(Ok(()));
     let _ = stopped.await;
@@ -81,13 +82,11 @@ async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stoppe
 
 async fn connect(address: &ConductorAddress) -> Result<Api, HostError> {
     let api = Api::new(address, |name| std::env::var(name).ok())?;
+    let place = format!("the Conductor server at {}", address.base);
     match register(&api).await {
         Ok(()) => Ok(api),
-        Err(error) => Err(HostError::Unreachable(format!(
-            "the Conductor server at {} cannot be used: {error}; check the address, whether the server runs, and whether this \
-             process may register workflows",
-            address.base
-        ))),
+        Err(ApiError::Denied(why)) => Err(denied(&place, &why)),
+        Err(error) => Err(connect_fault(&place, &error.to_string())),
     }
 }
 
@@ -97,7 +96,7 @@ async fn close_ended(tender: &Tender, driver: &Driver) {
     for run_id in driver.take_ended() {
         while !matches!(
             tender.is_closed(&run_id).await,
-            Ok(true) | Err(ApiError::Refused(_))
+            Ok(true) | Err(ApiError::Refused(_) | ApiError::Denied(_))
         ) {
             tokio::time::sleep(LAST_NEWS / 2).await;
         }
@@ -132,7 +131,7 @@ async fn tend(tender: Arc<Tender>, mut asked: mpsc::UnboundedReceiver<String>) {
     }
 }
 
-async fn poll_turns(tender: Arc<Tender>) {
+async fn poll_turns(tender: Arc<Tender>, health: HostHealth) {
     let mut backoff = BACKOFF.0;
     loop {
         match tender
@@ -142,12 +141,16 @@ async fn poll_turns(tender: Arc<Tender>) {
         {
             Ok(tasks) => {
                 backoff = BACKOFF.0;
+                health.answers();
                 for task in tasks {
                     let tender = tender.clone();
                     tokio::spawn(async move { tender.serve_turn(task).await });
                 }
             }
-            Err(error) => rest(&error, &mut backoff).await,
+            Err(error) => {
+                health.fails(error.to_string());
+                rest(&error, &mut backoff).await;
+            }
         }
     }
 }

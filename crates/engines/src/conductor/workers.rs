@@ -277,7 +277,7 @@ impl Tender {
                     tracing::debug!(%error, "the Conductor server cannot be told of a task yet")
                 }
                 // The workflow was removed, or has ended without it.
-                ApiError::Unknown(_) | ApiError::Refused(_) => {
+                ApiError::Unknown(_) | ApiError::Refused(_) | ApiError::Denied(_) => {
                     return tracing::warn!(%error, "the Conductor server does not take the result of a task");
                 }
             }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use temporalio_client::tonic::{Code, IntoRequest as _};
+use temporalio_client::errors::ClientConnectError;
+use temporalio_client::tonic::{Code, IntoRequest as _, Status};
 use temporalio_client::{
     Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, TlsOptions, Url,
 };
@@ -12,10 +13,16 @@ use temporalio_common::protos::temporal::api::workflowservice::v1::DescribeNames
 
 use super::interpreter::{DEFINITION, STATUS, TENANT};
 use crate::address::TemporalAddress;
-use crate::host_thread::HostError;
+use crate::faults::{connect_fault, denied};
+use crate::host_thread::{HostError, HostHealth};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How clients say that the other side has closed the connection.
+const CLOSED: [&str; 3] = ["connection closed", "ConnectionReset", "BrokenPipe"];
+/// How often the server is asked whether it answers, and how long that may take.
+const HEALTH: Duration = Duration::from_secs(2);
+const HEALTH_ANSWER: Duration = Duration::from_secs(3);
 
 fn file(path: &str) -> Result<Vec<u8>, HostError> {
     std::fs::read(path)
@@ -51,15 +58,14 @@ pub(super) async fn connect(
         .maybe_tls_options(tls)
         .maybe_api_key(api_key)
         .build();
-    let unreachable = |why: String| {
-        HostError::Unreachable(format!(
-            "the Temporal server at {} cannot be used: {why}; check the address, and whether the server runs",
-            address.host
-        ))
-    };
+    let place = format!("the Temporal server at {}", address.host);
+    let unreachable = |why: String| connect_fault(&place, &why);
     let connected = tokio::time::timeout(CONNECT, Connection::connect(options)).await;
     let connection = match connected {
-        Ok(connection) => connection.map_err(|error| unreachable(error.to_string()))?,
+        Ok(Err(ClientConnectError::SystemInfoCallError(status))) => {
+            return Err(refused(&place, address, &status));
+        }
+        Ok(connection) => connection.map_err(|error| unreachable(causes(&error)))?,
         Err(_) => {
             return Err(unreachable(
                 "it did not answer within 10 seconds".to_owned(),
@@ -85,7 +91,75 @@ pub(super) async fn connect(
         ))),
         // A key may be allowed to run workflows and not to describe the namespace.
         Err(status) if status.code() == Code::PermissionDenied => Ok(client),
-        Err(status) => Err(unreachable(status.message().to_owned())),
+        Err(status) => Err(refused(&place, address, &status)),
+    }
+}
+
+/// Why a call failed: the server does not know who this process is, or did not answer.
+fn refused(place: &str, address: &TemporalAddress, status: &Status) -> HostError {
+    let said = format!("{status:?}");
+    let has = |words: &[&str]| words.iter().any(|it| said.contains(it));
+    let is_closed = has(&CLOSED);
+    match status.code() {
+        // A proxy before the server answers in HTTP.
+        _ if has(&["status: 401", "status: 403"]) => {
+            denied(place, "a proxy before it refuses the key")
+        }
+        Code::Unauthenticated | Code::PermissionDenied => denied(place, status.message()),
+        // TLS 1.3 refuses a client after the handshake, and the client sees only that the connection is closed.
+        _ if is_closed && address.tls => HostError::Tls(format!(
+            "{place} closes the connection after the handshake: {}",
+            match address.client {
+                Some(_) =>
+                    "it does not accept the certificate of this client: check `cert=FILE`, and which authority it trusts",
+                None =>
+                    "it asks for a certificate of this client: give it with `cert=FILE` and `key=FILE`",
+            }
+        )),
+        _ if is_closed => connect_fault(
+            place,
+            "it closes the connection; if it wants TLS, write `?tls=true`",
+        ),
+        // The causes have what TLS says.
+        _ => match connect_fault(place, &said) {
+            error @ HostError::Tls(_) => error,
+            _ => connect_fault(place, status.message()),
+        },
+    }
+}
+
+/// An error and all its causes.
+fn causes(error: &ClientConnectError) -> String {
+    match connect_fault("", &format!("{error:?}")) {
+        HostError::Tls(_) => format!("{error:?}"),
+        _ => {
+            let mut said = error.to_string();
+            let mut cause = std::error::Error::source(error);
+            while let Some(it) = cause {
+                said.push_str(&format!(": {it}"));
+                cause = it.source();
+            }
+            said
+        }
+    }
+}
+
+/// Asks the server again and again whether it answers.
+pub(super) async fn watch_health((client, namespace): (Client, String), health: HostHealth) {
+    loop {
+        tokio::time::sleep(HEALTH).await;
+        let asked = DescribeNamespaceRequest {
+            namespace: namespace.clone(),
+            ..Default::default()
+        };
+        let mut service = client.connection().workflow_service();
+        let described = service.describe_namespace(asked.into_request());
+        match tokio::time::timeout(HEALTH_ANSWER, described).await {
+            Ok(Ok(_)) => health.answers(),
+            Ok(Err(status)) if status.code() == Code::PermissionDenied => health.answers(),
+            Ok(Err(status)) => health.fails(status.message().to_owned()),
+            Err(_) => health.fails("it does not answer".to_owned()),
+        }
     }
 }
 

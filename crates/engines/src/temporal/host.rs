@@ -13,7 +13,7 @@ use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 
 use super::activities::EngineActivities;
-use super::connection::{connect, register_attributes};
+use super::connection::{connect, register_attributes, watch_health};
 use super::interpreter::{DEFINITION, STATUS, TENANT};
 use super::workflow::{RunInput, RunWorkflow};
 use crate::address::TemporalAddress;
@@ -77,6 +77,8 @@ async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut sto
         },
     );
     let bell = tokio::spawn(bell.run());
+    let asked = (client.clone(), address.namespace.clone());
+    let health = tokio::spawn(watch_health(asked, setup.health));
     let _ = ready.send(Ok(()));
     loop {
         let options = options(&queue, &setup.driver, setup.parallel);
@@ -115,6 +117,7 @@ async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut sto
         }
     }
     bell.abort();
+    health.abort();
 }
 
 /// Waits until the workflows of runs that have ended have ended, too.

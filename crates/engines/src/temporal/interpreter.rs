@@ -64,7 +64,8 @@ enum Woke {
 pub(super) fn local_options(stop: WorkflowCancellationToken) -> LocalActivityOptions {
     let retry = temporalio_common::RetryPolicy::builder()
         .initial_interval(Duration::from_millis(500))
-        .maximum_interval(Duration::from_secs(20))
+        // What the history keeps for the store must be there before the store's leases end.
+        .maximum_interval(Duration::from_secs(4))
         .build();
     LocalActivityOptions::builder()
         .retry_policy(retry)

@@ -110,3 +110,58 @@ async fn c47_the_same_plan_gives_the_same_events_with_the_same_keys() {
     assert_eq!(outside, native);
     assert!(native.contains_key("last"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c37_work_goes_on_while_the_store_is_away_for_longer_than_its_lease_and_is_done_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = folder.path().join("effects");
+    let text = TWO.replace(
+        "touch began-left",
+        &format!("echo left >> {}; sleep 12", effects.display()),
+    );
+    let text = text.replace(
+        "operation: 'right:do', dependsOn: [], tool: {kind: noop}",
+        &format!(
+            "operation: 'right:do', dependsOn: [], tool: {{kind: shell, cmds: ['echo right >> {}']}}",
+            effects.display()
+        ),
+    );
+    let lab = Lab::with_budget(StoreKind::Sqlite, &text, Duration::from_millis(400));
+    lab.start("run_a");
+    let turn = lab.driver.turn("run_a", None, None).await.unwrap();
+    let item = |name: &str| turn.work.iter().find(|it| it.target == name).unwrap();
+    let (left, right) = (item("left").clone(), item("right").clone());
+    let driver = lab.driver.clone();
+    let working =
+        tokio::spawn(async move { driver.attempt("run_a", &left, &never_stopped()).await });
+    lab.until("run_a", "StepStarted").await;
+    let lock = lab.lock();
+    // It begins without its start, and its result is left with the engine.
+    let end = lab
+        .driver
+        .attempt("run_a", &right, &never_stopped())
+        .await
+        .unwrap();
+    assert!(matches!(end, AttemptEnd::Kept(_)), "{end:?}");
+    // An engine that starts it once more does not do it once more.
+    let driver = lab.driver.clone();
+    let again =
+        tokio::spawn(async move { driver.attempt("run_a", &right, &never_stopped()).await });
+    tokio::time::sleep(Duration::from_millis(11_500)).await;
+    drop(lock);
+    again.await.unwrap().unwrap();
+    working.await.unwrap().unwrap();
+    lab.drive("run_a").await;
+    let steps = lab.steps("run_a");
+    for name in ["left", "right"] {
+        let events = steps[name].iter();
+        let kinds: Vec<&str> = events.filter_map(|it| it.split(' ').next()).collect();
+        assert_eq!(kinds, ["StepStarted", "StepCompleted"], "{name}");
+    }
+    let done = std::fs::read_to_string(&effects).unwrap();
+    assert_eq!(done, "left\nright\n");
+    assert!(
+        lab.alert_codes()
+            .contains(&"WRITE_LATENCY_EXCEEDED".to_owned())
+    );
+}

@@ -1,5 +1,5 @@
 //! Recorded histories replay: a change of the interpreter or of a turn that open workflows do not survive fails here. Then the workflow
-//! type needs a new name beside the old one. `cargo xtask engines --record parity commands` records histories.
+//! type needs a new name beside the old one. `cargo xtask engines --record` records histories.
 
 use std::path::{Path, PathBuf};
 
@@ -25,11 +25,9 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/engines/histories")
 }
 
-/// `cargo xtask engines --record` asks for it: `HOST:PORT`, then `NAME=ID` for each workflow.
-#[tokio::test(flavor = "multi_thread")]
-async fn histories_are_recorded_when_that_is_asked_for() {
+/// Records histories first if `cargo xtask engines --record` asks for it: `HOST:PORT`, then `NAME=ID` for each workflow.
+async fn record() {
     let Ok(asked) = std::env::var("STEPWELL_RECORD") else {
-        println!("nothing is recorded: the variable STEPWELL_RECORD is not set");
         return;
     };
     std::fs::create_dir_all(folder()).unwrap();
@@ -47,11 +45,10 @@ async fn histories_are_recorded_when_that_is_asked_for() {
     }
 }
 
+/// The recorded histories; there must be some of each kind.
 fn histories() -> Vec<(String, Vec<u8>)> {
-    let Ok(files) = std::fs::read_dir(folder()) else {
-        println!("SKIPPED: no history is recorded; `cargo xtask engines --record` records them");
-        return Vec::new();
-    };
+    let files = std::fs::read_dir(folder());
+    let files = files.expect("no history is recorded: `cargo xtask engines --record` records them");
     let mut all: Vec<(String, Vec<u8>)> = files
         .map(|file| {
             let file = file.unwrap();
@@ -60,27 +57,30 @@ fn histories() -> Vec<(String, Vec<u8>)> {
         })
         .collect();
     all.sort();
+    for name in [
+        "actions", "commands", "dag", "linear", "outage", "plan", "playbook",
+    ] {
+        let file = format!("{name}.json");
+        assert!(
+            all.iter().any(|it| it.0 == file),
+            "the history {file} is missing: `cargo xtask engines --record` records it"
+        );
+    }
     all
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recorded_histories_replay() {
+async fn recorded_histories_replay_and_those_of_another_interpreter_do_not() {
+    record().await;
     for (name, json) in histories() {
         if let Err(why) = replay(&json).await {
             panic!("{name}: {why}");
         }
+        let text = String::from_utf8(json).unwrap();
+        // As if the attempts had had other names.
+        let other = text.replace("@1\"", "@9\"");
+        assert_ne!(text, other, "{name} has no attempts");
+        let why = replay(other.as_bytes()).await.unwrap_err();
+        assert!(why.contains("nondeterministic"), "{name}: {why}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_history_of_another_interpreter_does_not_replay() {
-    let Some((name, json)) = histories().into_iter().next() else {
-        return;
-    };
-    let text = String::from_utf8(json).unwrap();
-    // As if the attempts had had other names.
-    let other = text.replace("@1\"", "@9\"");
-    assert_ne!(text, other, "{name} has no attempts");
-    let why = replay(other.as_bytes()).await.unwrap_err();
-    assert!(why.contains("nondeterministic"), "{why}");
 }

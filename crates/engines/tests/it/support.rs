@@ -142,9 +142,14 @@ impl Lab {
 
     /// Waits for the end of a run that nobody drives.
     pub(crate) async fn wait(&self, run_id: &str) {
+        self.until(run_id, "RunCompleted").await;
+    }
+
+    /// Waits for an event of this type.
+    pub(crate) async fn until(&self, run_id: &str, event_type: &str) {
         let until = Instant::now() + Duration::from_secs(30);
-        while self.event_types(run_id).last().map(String::as_str) != Some("RunCompleted") {
-            assert!(Instant::now() < until, "the run does not end");
+        while !self.event_types(run_id).iter().any(|it| it == event_type) {
+            assert!(Instant::now() < until, "there is no {event_type}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

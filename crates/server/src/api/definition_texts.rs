@@ -297,11 +297,7 @@ async fn check(
     let (settings, plans) = (app.settings.clone(), app.plans.clone());
     let answer = app.ask(move |store| {
         let tenant = caller.context().tenant_id;
-        let permits = Permits {
-            tools: &settings.tools,
-            tenant: &tenant,
-            project: caller.project.as_deref(),
-        };
+        let permits = Permits::new(&settings, &tenant, caller.project.as_deref());
         let whose = (tenant.as_str(), caller.project.as_deref());
         let is_known = |plan: &Plan, path: &str| {
             !matches!(registered(store, &plans, whose, plan, path), Ok(None))

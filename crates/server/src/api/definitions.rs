@@ -150,13 +150,13 @@ async fn registered(
         text: body.text,
         by: caller.name.clone(),
     };
-    let (now, tools) = (app.now(), app.settings.tools.clone());
+    let (now, settings) = (app.now(), app.settings.clone());
     let Registered {
         head,
         revision,
         created,
     } = app
-        .ask(move |store| Registry::new(store).register(new, &tools, now))
+        .ask(move |store| Registry::new(store).register(new, &settings, now))
         .await?;
     app.due.changed();
     let status = match created {

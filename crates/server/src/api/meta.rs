@@ -50,6 +50,8 @@ struct Readiness {
     ready: bool,
     /// Why not, one sentence each.
     reasons: Vec<String>,
+    /// What does not work beside that, one sentence each: an engine outside that does not answer, whose runs wait.
+    warnings: Vec<String>,
     /// How long the oldest change is not yet in the snapshots, in milliseconds.
     projector_lag_ms: u64,
 }
@@ -66,10 +68,13 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     if let Err(problem) = app.ask(|store| store.sinks()).await {
         reasons.push(format!("{}: {}", problem.code, problem.detail));
     }
+    let standings = app.engines.iter().flat_map(|it| it.standings());
+    let warnings = standings.filter_map(|it| it.notice());
     let lag = app.projector.lag();
     let readiness = Readiness {
         ready: reasons.is_empty(),
         reasons,
+        warnings: warnings.collect(),
         projector_lag_ms: u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
     };
     let status = match readiness.ready {

@@ -10,6 +10,7 @@ mod cursor;
 mod definition_texts;
 mod definitions;
 mod described;
+mod engines;
 mod etag;
 mod events;
 mod hooks;
@@ -80,6 +81,7 @@ struct Described;
 fn endpoints() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Described::openapi())
         .merge(meta::routes())
+        .merge(engines::routes())
         .merge(definitions::routes())
         .merge(definition_texts::routes())
         .merge(runs::routes())

@@ -34,7 +34,7 @@ use super::run_reads;
 use crate::access::{ActedOn, Caller, Lost};
 use crate::app::App;
 use crate::changes::{NextLook, RunEnd};
-use crate::definitions::{Permits, Registry, check_file, compile_for, serves, with_findings};
+use crate::definitions::{Permits, Registry, check_file, compile_for, with_findings};
 use crate::problem::ApiProblem;
 use crate::telemetry::CallerTrace;
 
@@ -111,11 +111,7 @@ struct DefinitionOfRun {
 
 /// Which tools the definition of a run may use.
 fn permits<'a>(app: &'a App, context: &'a RunContext) -> Permits<'a> {
-    Permits {
-        tools: &app.settings.tools,
-        tenant: &context.tenant_id,
-        project: Some(&context.project_id),
-    }
+    Permits::new(&app.settings, &context.tenant_id, Some(&context.project_id))
 }
 
 impl DefinitionOfRun {
@@ -141,7 +137,7 @@ impl DefinitionOfRun {
         };
         let plan = app.plans.known_text(permits(app, context), text);
         if let Some(plan) = &plan {
-            serves(plan)?;
+            permits(app, context).must_suit(plan)?;
         }
         Ok(plan)
     }
@@ -193,7 +189,7 @@ impl DefinitionOfRun {
                 ));
             }
         };
-        serves(&plan.0)?;
+        permits.must_suit(&plan.0)?;
         permits.check(None, &plan.0)?;
         let (plan, changed) = plan;
         Ok((plan, changed, context.project_id))

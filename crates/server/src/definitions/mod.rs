@@ -16,15 +16,15 @@ use stepwell_engine::store::{DocumentFilter, NewDocument, Store, StoredDocument}
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::time::Time;
-use stepwell_worker::ToolRules;
 
 pub(crate) use catalog::{PlanCache, RegistryCatalog, registered};
 pub(crate) use diff::unified;
 pub use text::FoundProblem;
-pub(crate) use text::{Checked, Permits, check_file, compile, compile_for, serves, with_findings};
+pub(crate) use text::{Checked, Permits, check_file, compile, compile_for, with_findings};
 
 use crate::codes;
 use crate::problem::ApiProblem;
+use crate::settings::ServerSettings;
 
 /// The kinds of the documents.
 const HEAD: &str = "definition";
@@ -173,17 +173,13 @@ impl<'a> Registry<'a> {
     pub(crate) fn register(
         &self,
         new: NewDefinition,
-        tools: &ToolRules,
+        settings: &ServerSettings,
         now: Time,
     ) -> Result<Registered, ApiProblem> {
         check_file(new.file.as_deref())?;
-        let permits = Permits {
-            tools,
-            tenant: &new.tenant,
-            project: new.project.as_deref(),
-        };
+        let permits = Permits::new(settings, &new.tenant, new.project.as_deref());
         let plan = compile_for(permits, new.file.as_deref(), &new.text)?;
-        serves(&plan)?;
+        permits.must_suit(&plan)?;
         let net = plan.net();
         check_name(&net.plan_id)?;
         let mut revision = Revision {

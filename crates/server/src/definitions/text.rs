@@ -8,12 +8,14 @@ use stepwell_dialects::children;
 use stepwell_dialects::plan::check_engine;
 use stepwell_dialects::tools::used;
 use stepwell_dialects::{Loaded, Problem as Finding, Severity, Source, advice, load};
+use stepwell_engine::EngineRoutes;
 use stepwell_kernel::plan::Plan;
 use stepwell_worker::ToolRules;
 use utoipa::ToSchema;
 
 use crate::codes;
 use crate::problem::ApiProblem;
+use crate::settings::ServerSettings;
 
 /// What a text without a file is called in messages.
 const UNNAMED: &str = "definition";
@@ -81,7 +83,7 @@ impl Checked {
             let mut found = advice::advice(&source, plan);
             found.extend(permits.findings(Some(&source), plan));
             if right.is_some() {
-                found.extend(check_engine(plan, "native"));
+                found.extend(check_engine(plan, permits.engine(plan)));
             }
             let unknown = children::unknown(&source, plan, &|path| is_known(plan, path));
             found.extend(unknown.into_iter().map(|mut it| {
@@ -142,10 +144,11 @@ fn sourced(file: Option<&str>, text: &str) -> Result<(Source, Plan), ApiProblem>
     }
 }
 
-/// Who is to run a definition: only some tools may be theirs.
+/// Who is to run a definition: only some tools may be theirs, and some definitions run on engines outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permits<'a> {
     pub(crate) tools: &'a ToolRules,
+    pub(crate) engines: &'a EngineRoutes,
     pub(crate) tenant: &'a str,
     /// Absent: not known yet; then a tool must be allowed in some project of the tenant.
     pub(crate) project: Option<&'a str>,
@@ -154,16 +157,48 @@ pub(crate) struct Permits<'a> {
 impl Default for Permits<'_> {
     /// Every tool: a definition that was registered is shown, whatever the lists say now.
     fn default() -> Self {
-        static ALL: LazyLock<ToolRules> = LazyLock::new(ToolRules::default);
+        static ALL: LazyLock<(ToolRules, EngineRoutes)> = LazyLock::new(Default::default);
         Permits {
-            tools: &ALL,
+            tools: &ALL.0,
+            engines: &ALL.1,
             tenant: "",
             project: None,
         }
     }
 }
 
-impl Permits<'_> {
+impl<'a> Permits<'a> {
+    /// What the settings of a server allow.
+    pub(crate) fn new(
+        settings: &'a ServerSettings,
+        tenant: &'a str,
+        project: Option<&'a str>,
+    ) -> Permits<'a> {
+        Permits {
+            tools: &settings.tools,
+            engines: &settings.engines,
+            tenant,
+            project,
+        }
+    }
+
+    /// The engine that runs a plan, as the log names it.
+    fn engine(self, plan: &Plan) -> &'static str {
+        let outside = self
+            .engines
+            .engine_of(&plan.net().plan_id, self.tenant, self.project);
+        outside.unwrap_or("native")
+    }
+
+    /// Refuses a plan that asks for what its engine does not have.
+    pub(crate) fn must_suit(self, plan: &Plan) -> Result<(), ApiProblem> {
+        let findings = check_engine(plan, self.engine(plan));
+        match errors(&findings) > 0 {
+            true => Err(with_findings(&findings, None)),
+            false => Ok(()),
+        }
+    }
+
     /// What a plan does that it may not, with the places if the source is known.
     fn findings(self, source: Option<&Source>, plan: &Plan) -> Vec<Finding> {
         if self.tools.is_empty() {
@@ -182,15 +217,6 @@ impl Permits<'_> {
             true => Ok(()),
             false => Err(with_findings(&findings, source)),
         }
-    }
-}
-
-/// Refuses a plan that asks for what this engine does not have.
-pub(crate) fn serves(plan: &Plan) -> Result<(), ApiProblem> {
-    let findings = check_engine(plan, "native");
-    match errors(&findings) > 0 {
-        true => Err(with_findings(&findings, None)),
-        false => Ok(()),
     }
 }
 

@@ -317,6 +317,18 @@ impl Tasks for StoreConnection {
         self.writing()?.heartbeat(run, target, worker, now, until)
     }
 
+    fn revive(
+        &self,
+        run: RunNo,
+        target: &str,
+        worker: &str,
+        now: Time,
+        until: Time,
+    ) -> Result<bool> {
+        let (now, until) = self.sim_store.time(now, until);
+        self.writing()?.revive(run, target, worker, now, until)
+    }
+
     fn leases(
         &self,
         worker: Option<&str>,

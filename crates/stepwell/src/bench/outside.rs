@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 use stepwell_engine::coordinator::{Config, Notice};
 use stepwell_engine::service::{Observer, Service, Setup};
 use stepwell_engine::store::Store;
+use stepwell_engines::host_thread::HostHealth;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
 use stepwell_worker::secrets::Secrets;
@@ -71,6 +72,7 @@ pub(super) fn start(
         changed,
         parallel: PARALLEL,
         write_budget: Duration::from_secs(3),
+        health: HostHealth::default(),
     })?;
     Ok((service, outside))
 }

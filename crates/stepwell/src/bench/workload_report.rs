@@ -11,6 +11,10 @@ use super::Counters;
 #[derive(Debug)]
 pub(super) struct WorkloadFigures {
     pub(super) workload: String,
+    /// The engine, as events name it.
+    pub(super) engine: String,
+    /// How the native engine does the same, if this is another one.
+    pub(super) beside_native: Option<EngineRatio>,
     pub(super) store: String,
     pub(super) sync: String,
     pub(super) servers: usize,
@@ -25,7 +29,25 @@ pub(super) struct WorkloadFigures {
     pub(super) notes: Vec<(&'static str, f64)>,
 }
 
+/// The native engine beside another one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EngineRatio {
+    /// How many times as many steps the native engine does in a second.
+    steps: f64,
+    /// How many times as long the median run takes on the other engine; none if no run has ended.
+    latency: Option<f64>,
+}
+
 impl WorkloadFigures {
+    /// How the native engine compares with these figures.
+    pub(super) fn ratio(&self, native: &WorkloadFigures) -> EngineRatio {
+        EngineRatio {
+            steps: native.steps_per_second() / self.steps_per_second().max(1e-9),
+            latency: (!self.latencies.is_empty() && !native.latencies.is_empty())
+                .then(|| self.percentile(0.5) / native.percentile(0.5).max(1e-9)),
+        }
+    }
+
     pub(super) fn beside(self, bare: Option<Bare>) -> WorkloadFigures {
         WorkloadFigures { bare, ..self }
     }
@@ -79,6 +101,7 @@ impl WorkloadFigures {
         let cpu = self.after.cpu.since(self.before.cpu);
         let mut json = json!({
             "workload": self.workload,
+            "engine": self.engine,
             "store": self.store,
             "sync": self.sync,
             "servers": self.servers,
@@ -108,6 +131,12 @@ impl WorkloadFigures {
                 "ratio": round(self.steps_per_second() / bare.rows_per_second),
             });
         }
+        if let Some(ratio) = &self.beside_native {
+            json["native"] = json!({
+                "stepsRatio": round(ratio.steps),
+                "latencyRatio": ratio.latency.map(round),
+            });
+        }
         for (name, value) in &self.notes {
             json[*name] = json!(round(*value));
         }
@@ -117,8 +146,12 @@ impl WorkloadFigures {
     pub(super) fn human(&self) -> String {
         let cpu = self.after.cpu.since(self.before.cpu);
         let mut text = format!(
-            "{} on {} ({}), {} concurrent runs{}\n",
+            "{}{} on {} ({}), {} concurrent runs{}\n",
             self.workload,
+            match self.engine.as_str() {
+                "native" => String::new(),
+                engine => format!(" with {engine}"),
+            },
             self.store,
             self.sync,
             self.concurrency,
@@ -175,6 +208,21 @@ impl WorkloadFigures {
                     bare.commit.as_secs_f64() * 1e3,
                     100.0 * self.steps_per_second() / bare.rows_per_second
                 ),
+            );
+        }
+        if let Some(ratio) = &self.beside_native {
+            line(
+                "beside native",
+                match ratio.latency {
+                    Some(latency) => format!(
+                        "native does {:.1} times as many steps a second; a run takes {latency:.1} times as long here",
+                        ratio.steps
+                    ),
+                    None => format!(
+                        "native does {:.1} times as many steps a second; no run has ended here: take more --seconds",
+                        ratio.steps
+                    ),
+                },
             );
         }
         for (name, value) in &self.notes {

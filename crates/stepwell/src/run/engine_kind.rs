@@ -55,11 +55,17 @@ pub(super) fn kind(name: &str) -> Result<EngineKind> {
         Ok(address) => address.engine(),
         Err(error) => return usage(error.to_string()),
     };
+    must_be_built(engine)?;
+    Ok(EngineKind::Outside(engine))
+}
+
+/// Refuses an engine outside that this program was built without.
+pub(crate) fn must_be_built(engine: &str) -> Result<()> {
     let built = engines()
         .into_iter()
         .any(|it| it.name == engine && it.built);
     match built {
-        true => Ok(EngineKind::Outside(engine)),
+        true => Ok(()),
         false => usage(format!(
             "ENGINE_ADDRESS: this program was built without the engine `{engine}`; build it with `cargo build -p stepwell \
              --features {engine}`"

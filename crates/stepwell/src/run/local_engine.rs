@@ -15,6 +15,7 @@ use stepwell_engine::mock::{FailRule, Mock, Notes};
 use stepwell_engine::port::Clock;
 use stepwell_engine::service::{Handle, Idle, NoWorker, Observer, Service, Setup, Worker};
 use stepwell_engine::store::{RunNo, StoreError};
+use stepwell_engines::host_thread::HostHealth;
 use stepwell_worker::logs::LogEntry;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
@@ -148,6 +149,7 @@ impl LocalEngine {
                     changed,
                     parallel: args.parallel.get().into(),
                     write_budget: Duration::from_millis(budget),
+                    health: HostHealth::default(),
                 })?);
                 Ok(local)
             }
@@ -226,7 +228,7 @@ impl LocalEngine {
     /// given back.
     pub(super) fn stop(&mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
         if let Some(outside) = self.outside.take() {
-            outside.stop();
+            outside.stop_sooner(hurry);
         }
         match self.service.take() {
             Some(service) => service.stop_sooner(grace, hurry),

@@ -30,6 +30,44 @@ fn a_server_that_others_reach_does_not_start_without_access_control() {
     );
 }
 
+/// The tests are built without engines outside.
+#[cfg(not(feature = "temporal"))]
+#[test]
+fn a_server_refuses_engines_that_it_was_built_without_and_addresses_that_are_wrong() {
+    for (section, code, part) in [
+        (
+            "[engines]\norders = 'temporal://127.0.0.1:1/default'",
+            2,
+            "--features temporal",
+        ),
+        ("[engines]\norders = 'nowhere'", 1, "ENGINE_ADDRESS"),
+        (
+            "[[engines.definitions]]\nname = 'order'\nengine = 'orders'",
+            1,
+            "no engine \"orders\"",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("stepwell.toml"), section).unwrap();
+        let out = stepwell(folder.path(), &["serve", "--listen", "127.0.0.1:0"]);
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert!(text.contains(part), "{text}");
+        assert_eq!(out.status.code(), Some(code), "{text}");
+    }
+}
+
+#[test]
+fn a_server_without_engines_outside_runs_everything_itself() {
+    let server = TestServer::start();
+    let (status, answer) = asked(server.get("/api/v1/engines"));
+    assert_eq!((status, answer), (200, json!({"engines": []})));
+    let (status, answer) = asked(server.get("/readyz"));
+    assert_eq!((status, &answer["warnings"]), (200, &json!([])));
+    let out = stepwell(server.folder.path(), &["engines", "--server", &server.url]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(text.contains("runs all definitions itself"), "{text}");
+}
+
 #[test]
 fn an_address_that_cannot_be_listened_on_is_told_at_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -44,6 +44,10 @@ UPDATE tasks SET until = $6 + clock($4) - $5
 WHERE run_no = $1 AND target = $2 AND worker = $3 AND leased AND NOT stopping
   AND until >= clock($4) RETURNING run_no";
 
+const REVIVE: &str = "
+UPDATE tasks SET until = $6 + clock($4) - $5
+WHERE run_no = $1 AND target = $2 AND worker = $3 AND leased AND NOT stopping RETURNING run_no";
+
 const EXPIRED: &str = "
 SELECT run_no, target, queue, op, priority, visible_at, worker, until, leased, stopping FROM tasks
 WHERE leased AND until < clock($1) ORDER BY until, run_no, target LIMIT $2";
@@ -117,6 +121,19 @@ impl Tasks for PostgresStore {
         let values: super::Values<'_> =
             &[&run.0, &target, &worker, &self.given(now), &now.0, &until.0];
         Ok(!self.connections.write(HEARTBEAT, values)?.is_empty())
+    }
+
+    fn revive(
+        &self,
+        run: RunNo,
+        target: &str,
+        worker: &str,
+        now: Time,
+        until: Time,
+    ) -> Result<bool> {
+        let values: super::Values<'_> =
+            &[&run.0, &target, &worker, &self.given(now), &now.0, &until.0];
+        Ok(!self.connections.write(REVIVE, values)?.is_empty())
     }
 
     fn expired(&self, now: Time, most: usize) -> Result<Vec<TaskRow>> {

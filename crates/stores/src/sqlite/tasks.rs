@@ -201,6 +201,29 @@ pub(super) fn limit_of(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
+impl SqliteStore {
+    /// Extends a lease of a worker that ends at `since` or later; says whether there is one.
+    fn extend(
+        &self,
+        run: RunNo,
+        target: &str,
+        worker: &str,
+        since: Time,
+        until: Time,
+    ) -> Result<bool> {
+        self.write(|conn| {
+            let changed = conn
+                .prepare_cached(
+                    "UPDATE tasks SET until = ?5
+                     WHERE run_no = ?1 AND target = ?2 AND worker = ?3 AND until >= ?4
+                       AND leased = 1 AND stopping = 0",
+                )?
+                .execute(params![run.0, target, worker, since.0, until.0])?;
+            Ok(changed > 0)
+        })
+    }
+}
+
 impl Tasks for SqliteStore {
     fn reserve_for(
         &self,
@@ -253,16 +276,11 @@ impl Tasks for SqliteStore {
         now: Time,
         until: Time,
     ) -> Result<bool> {
-        self.write(|conn| {
-            let changed = conn
-                .prepare_cached(
-                    "UPDATE tasks SET until = ?5
-                     WHERE run_no = ?1 AND target = ?2 AND worker = ?3 AND until >= ?4
-                       AND leased = 1 AND stopping = 0",
-                )?
-                .execute(params![run.0, target, worker, now.0, until.0])?;
-            Ok(changed > 0)
-        })
+        self.extend(run, target, worker, now, until)
+    }
+
+    fn revive(&self, run: RunNo, target: &str, worker: &str, _: Time, until: Time) -> Result<bool> {
+        self.extend(run, target, worker, Time(i64::MIN), until)
     }
 
     fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>> {

@@ -121,6 +121,7 @@ impl Tasks for Torn {
         fn reserve_for(tenant: Option<&str>, serves: &[(String, String)], worker: &str, now: Time, until: Time, limit: usize) -> Result<Vec<TaskRow>>;
         fn open_for(tenant: Option<&str>, serves: &[(String, String)], now: Time, limit: usize) -> Result<Vec<TaskRow>>;
         fn heartbeat(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> Result<bool>;
+        fn revive(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> Result<bool>;
         fn expired(now: Time, limit: usize) -> Result<Vec<TaskRow>>;
         fn leases(worker: Option<&str>, tenant: Option<&str>, limit: usize) -> Result<Vec<TaskRow>>;
         fn next_visible(serves: &[(String, String)]) -> Result<Option<Time>>;

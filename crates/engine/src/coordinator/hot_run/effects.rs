@@ -95,7 +95,7 @@ impl HotRun {
         false
     }
 
-    /// Work can be claimed: by this process, or by workers outside.
+    /// Work can be claimed: by this process, by workers outside, or by the engine outside that moves the run.
     fn dispatch(&mut self, target: Target, visible_at: Time, config: &Config) -> bool {
         // The same decision may have ended it already, as when a run is resumed too late.
         if !can_be_claimed(&self.state, target) {
@@ -104,6 +104,9 @@ impl HotRun {
         if config.does(self, target) {
             self.add_ready(target, visible_at);
             return true;
+        }
+        if config.hands_out_outside(self, target) {
+            return false;
         }
         let (plan, rows, draft) = self.rows_and_draft();
         rows.offer(plan, target, visible_at, draft.append());

@@ -7,6 +7,7 @@ use stepwell_dialects::{RunChange, document};
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Body, Event};
+use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::{Phase, Status};
 use stepwell_kernel::time::Time;
@@ -23,6 +24,8 @@ use crate::store::{Append, Guard, Head, KeyChange, SessionNo, StateSnapshot, Tas
 /// A run whose next wake-up is closer than this stays with its session: giving it away and taking it
 /// back would be two writes for nothing.
 const HOLD_MS: u64 = 2_000;
+/// How long an engine outside may take to act before a server looks, in milliseconds.
+const LATE_MS: u64 = 15_000;
 
 /// The result of sealing a draft.
 #[derive(Debug)]
@@ -55,7 +58,7 @@ impl HotRun {
         }
         let head = match foreign {
             true => self.head.clone(),
-            false => self.head_now(&draft, session, now),
+            false => self.head_now(&draft, session, config, now),
         };
         let changed = head != self.head;
         let mine = self.head.session == Some(session);
@@ -123,7 +126,7 @@ impl HotRun {
     }
 
     /// The head as it should be now.
-    fn head_now(&self, draft: &Draft, session: SessionNo, now: Time) -> Head {
+    fn head_now(&self, draft: &Draft, session: SessionNo, config: &Config, now: Time) -> Head {
         // What is due by the time of the log is due, though the clock may have been set back since.
         let now = now.max(self.state.last_at());
         let (status, substatus) = document::contract_words(&self.state);
@@ -153,8 +156,31 @@ impl HotRun {
         head.queued = self.state.phase() == Phase::Queued
             && (self.state.approved() || !self.plan.policy().needs_approval);
         // A run whose start time has passed waits for a slot or an approval, not for time.
-        head.wake_at = due.filter(|due| !waits || *due > now);
+        head.wake_at = match config.is_routed(self) {
+            true => self.late_at(config),
+            false => due.filter(|due| !waits || *due > now),
+        };
         head
+    }
+
+    /// When the engine outside that moves the run is late: it may have lost the run, or never have heard of it.
+    fn late_at(&self, config: &Config) -> Option<Time> {
+        let times = wake_sources(&self.plan, &self.state)
+            .into_iter()
+            .filter_map(|source| match source {
+                WakeSource::Task {
+                    target, visible_at, ..
+                } => config.hands_out_outside(self, target).then_some(visible_at),
+                WakeSource::Timer { due, .. } => Some(due),
+                WakeSource::Proceed
+                | WakeSource::Lease { .. }
+                | WakeSource::Queue
+                | WakeSource::Outside { .. }
+                | WakeSource::Child { .. }
+                | WakeSource::Operator
+                | WakeSource::Ctx { .. } => None,
+            });
+        times.min().map(|at| at.plus(LATE_MS))
     }
 
     /// Whether the log says that the session has some of the run's work: the session is the lease, and nobody would

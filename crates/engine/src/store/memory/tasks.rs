@@ -51,6 +51,27 @@ impl Tables {
     }
 }
 
+impl MemoryStore {
+    /// Extends a lease of a worker whose end is as wanted; says whether there is one.
+    fn extend(
+        &self,
+        run: RunNo,
+        target: &str,
+        worker: &str,
+        holds: impl Fn(Option<Time>) -> bool,
+        until: Time,
+    ) -> bool {
+        let mut tables = self.tables();
+        let run = tables.runs.get_mut(&run);
+        let task = run.and_then(|run| run.tasks.get_mut(target));
+        let held = task.filter(|task| {
+            let is_theirs = task.worker.as_deref() == Some(worker);
+            task.leased && !task.stopping && is_theirs && holds(task.until)
+        });
+        held.map(|task| task.until = Some(until)).is_some()
+    }
+}
+
 impl Tasks for MemoryStore {
     fn reserve_for(
         &self,
@@ -91,16 +112,11 @@ impl Tasks for MemoryStore {
         now: Time,
         until: Time,
     ) -> Result<bool> {
-        let mut tables = self.tables();
-        let run = tables.runs.get_mut(&run);
-        let task = run.and_then(|run| run.tasks.get_mut(target));
-        let held = task.filter(|task| {
-            task.leased
-                && !task.stopping
-                && task.worker.as_deref() == Some(worker)
-                && task.until >= Some(now)
-        });
-        Ok(held.map(|task| task.until = Some(until)).is_some())
+        Ok(self.extend(run, target, worker, |end| end >= Some(now), until))
+    }
+
+    fn revive(&self, run: RunNo, target: &str, worker: &str, _: Time, until: Time) -> Result<bool> {
+        Ok(self.extend(run, target, worker, |_| true, until))
     }
 
     fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>> {
