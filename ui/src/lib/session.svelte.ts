@@ -10,6 +10,10 @@ class Session {
   needsToken = $state(false);
   problem: Problem | undefined = $state();
   isOpen = $derived(this.info?.access === 'open');
+  /** The dialog about who one is. */
+  asks = $state(false);
+  /** Changes with the person: what a page has read for one person is not for another. */
+  who = $derived(`${this.info?.name ?? ''}|${this.info?.roles.join() ?? ''}|${this.info?.tenant ?? ''}`);
 
   constructor() {
     identity.actor = localStorage.getItem(ACTOR) ?? undefined;
