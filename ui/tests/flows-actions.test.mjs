@@ -308,9 +308,15 @@ test('a revision is deprecated and taken back; its definition is approved by a p
   await server.register(APPROVAL, 'pay-out.yaml');
   const page = await open(server, '#/definitions/pay-out');
   await page.getByRole('button', { name: 'Deprecate' }).click();
+  // It is said first what stops, and asked why.
+  await page.getByRole('dialog').getByText('not by schedules, webhooks, sources').waitFor();
+  await page.getByLabel('Reason').fill('it pays twice');
+  await button(page, 'Deprecate').click();
   await page.getByRole('button', { name: 'Take the deprecation back' }).waitFor();
+  await page.getByText('it pays twice').waitFor();
   assert.ok(await page.getByRole('button', { name: 'Start a run' }).isDisabled());
   await page.getByRole('button', { name: 'Take the deprecation back' }).click();
+  await button(page, 'Take it back').click();
   await page.getByRole('button', { name: 'Deprecate' }).waitFor();
   calm(page);
   await page.done();

@@ -2831,12 +2831,16 @@ export interface components {
             approvals?: number | null;
             /** Format: int32 */
             approvalsNeeded?: number | null;
+            /** @description What the definition says about the step, such as the question that is asked. */
+            description?: string | null;
             /** @description Why separation of duties forbids the caller to answer; absent if it does not. */
             forbidden?: string | null;
             /** @description `run_approval`, `approval` or `manual`. */
             kind: string;
             planId: string;
             runId: string;
+            /** @description Since when it is waited for. */
+            since?: string | null;
             /** @description Who started the run. */
             startedBy?: string | null;
             /** @description The step; absent for the approval of the whole run. */
@@ -4564,6 +4568,10 @@ export interface components {
             dialect: string;
             /** @description Whether a process works on the run now. */
             hasOwner: boolean;
+            /** @description The labels that the start request gave. */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description What the engine did that is not in the log. */
             notes: string[];
             params: unknown;

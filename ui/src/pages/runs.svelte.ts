@@ -20,6 +20,8 @@ export class RunList {
   problem: Problem | undefined = $state.raw();
   counts: Record<string, number> = $state.raw({});
   total: number | undefined = $state();
+  /** There may be more runs than were counted. */
+  partial = $state(false);
   /** The runs that are held up, by id: a step that nobody serves, or no free slot. */
   held: Map<string, Held> = $state.raw(new Map());
   moreHeld = $state(false);
@@ -169,6 +171,8 @@ export class RunList {
         this.next = page.next;
         this.take(page.runs);
       }
+      // What is new counts at once: no more rows than runs.
+      void this.count();
     } catch {
       // The stream says that the server is away, and tells everything again when it is back.
     }
@@ -179,10 +183,11 @@ export class RunList {
     try {
       const response = await fetch(address('/api/v1/runs/counts', {}, rest), { headers: headers() });
       if (!response.ok) return;
-      const found = (await response.json()) as { counts: Record<string, number>; total: number };
+      const found = (await response.json()) as Schemas['RunCounts'];
       if (turn !== this.turn) return;
       this.counts = found.counts;
       this.total = found.total;
+      this.partial = found.partial ?? false;
     } catch {
       // As above.
     }

@@ -36,6 +36,7 @@ export class RunModel {
   private stream?: Stream;
   private closed = false;
   private timer?: ReturnType<typeof setTimeout>;
+  private restart?: ReturnType<typeof setTimeout>;
   private shownAt = 0;
 
   shown = $derived(this.at === undefined ? this.view : this.moment);
@@ -76,7 +77,7 @@ export class RunModel {
       void this.ask();
     } catch (error) {
       if (error instanceof Problem) this.problem = error;
-      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503)) this.timer = setTimeout(() => void this.start(), 1500);
+      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503)) this.restart = setTimeout(() => void this.start(), 1500);
       return;
     }
     try {
@@ -103,6 +104,7 @@ export class RunModel {
     this.closed = true;
     this.stream?.close();
     clearTimeout(this.timer);
+    clearTimeout(this.restart);
   }
 
   private read(): Promise<RunView> {
