@@ -1,9 +1,10 @@
 // What people with fresh eyes have found, and what must not come back.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { mkdirSync, symlinkSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
 import { APPROVAL, button, calm, closeBrowser, FAILS_ONCE, GREETS, open, SAGA, Served, state } from './support.mjs';
 
 const EVENT = `workflowType: waits-for-money
@@ -94,7 +95,7 @@ test('the editor: a template of each language, no complaint of the policy with c
   await code.click();
   await page.keyboard.press('Control+End');
   await page.keyboard.type('\nkeyc');
-  await page.getByRole('option').first().waitFor();
+  await page.locator('.cm-tooltip-autocomplete [role=option]').first().waitFor();
   await page.keyboard.press('Enter');
   await page.getByTestId('old-graph').waitFor();
   await page.getByRole('link', { name: 'Runs' }).first().click();
@@ -123,7 +124,7 @@ test('a run that is opened while the server is away is followed after it is back
   await page.getByRole('status').getByText('Live').waitFor({ timeout: 20_000 });
   await own.ask('POST', `/api/v1/runs/${run}/events`, { id: 'e1', type: 'payment.done', payload: {} });
   await state(page).getByText('COMPLETED').waitFor({ timeout: 15_000 });
-  await page.locator('[data-step=PAY][data-word=COMPLETED]').waitFor();
+  await page.locator('[data-step=PAY][data-word=DONE]').waitFor();
   await page.done();
   await own.stop();
 });
@@ -230,7 +231,7 @@ test('the command of the welcome works as it is written, and its run appears', a
   const bin = join(own.folder, 'bin');
   mkdirSync(bin);
   symlinkSync(resolve(own.bin), join(bin, 'stepwell'));
-  execFileSync('sh', ['-c', command], { cwd: bin, env: { ...process.env, PATH: `${bin}:${process.env.PATH}`, STEPWELL_STORE: '', STEPWELL_CONFIG: '' }, stdio: 'ignore' });
+  await promisify(execFile)('sh', ['-c', command], { cwd: bin, env: { ...process.env, PATH: `${bin}:${process.env.PATH}`, STEPWELL_STORE: '', STEPWELL_CONFIG: '' }, timeout: 60_000 });
   await page.goto(`${own.url}/#/runs`);
   await page.getByRole('row').getByRole('link', { name: 'hello', exact: true }).waitFor();
   await page.goto(`${own.url}/#/nowhere`);
@@ -294,7 +295,7 @@ test('a failed step that is held says so in the head of its run, and in its wait
   await server.until(run, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'operator'));
   const page = await open(server, `#/runs/${run}`);
   await page.getByText('step failed', { exact: true }).waitFor();
-  await page.getByTestId('waits').getByRole('button', { name: 'deliver' }).waitFor();
+  await page.getByTestId('waits').getByRole('button', { name: 'deliver', exact: true }).first().waitFor();
   await page.getByTestId('waits').getByText('the step has failed and is held').waitFor();
   calm(page);
   await page.done();

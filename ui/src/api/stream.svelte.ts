@@ -53,6 +53,7 @@ export class Stream {
         if (this.closed) return;
         if (error instanceof Problem && [400, 401, 403, 404].includes(error.status)) {
           this.state = 'ended';
+          if (error.status === 401) identity.onUnauthorised?.();
           this.hooks.failed?.(error);
           return;
         }

@@ -8,6 +8,8 @@ const ROLE = 'stepwell-role';
 class Session {
   info: Schemas['SessionInfo'] | undefined = $state();
   needsToken = $state(false);
+  /** There was a session, and it is over: its time has come, or its token was revoked. */
+  hasEnded = $state(false);
   problem: Problem | undefined = $state();
   isOpen = $derived(this.info?.access === 'open');
   /** The dialog about who one is. */
@@ -19,6 +21,7 @@ class Session {
     identity.actor = localStorage.getItem(ACTOR) ?? undefined;
     identity.role = localStorage.getItem(ROLE) ?? undefined;
     identity.onUnauthorised = () => {
+      this.hasEnded ||= !!this.info;
       this.info = undefined;
       this.needsToken = true;
     };
@@ -31,14 +34,18 @@ class Session {
       this.take(await api.get('/api/v1/session'));
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      if (error.status === 401) this.needsToken = true;
-      else this.problem = error;
+      if (error.status === 401) {
+        this.hasEnded ||= !!this.info;
+        this.info = undefined;
+        this.needsToken = true;
+      } else this.problem = error;
     }
   }
   private take(info: Schemas['SessionInfo']) {
     identity.csrf = info.csrf ?? undefined;
     this.info = info;
     this.needsToken = false;
+    this.hasEnded = false;
     this.problem = undefined;
   }
   async signIn(token: string) {

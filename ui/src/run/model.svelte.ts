@@ -39,7 +39,8 @@ export class RunModel {
   private restart?: ReturnType<typeof setTimeout>;
   private shownAt = 0;
 
-  shown = $derived(this.at === undefined ? this.view : this.moment);
+  // Until a moment was read, what was shown before stays: nothing under the hands of a person is taken away.
+  shown = $derived(this.at === undefined ? this.view : (this.moment ?? this.view));
   until = $derived(this.at ?? Infinity);
   seen = $derived(this.at === undefined ? this.events : this.events.slice(0, this.indexAfter(this.at)));
   ended = $derived(!!this.view && ['COMPLETED', 'FAILED', 'CANCELLED'].includes(this.view.status));
