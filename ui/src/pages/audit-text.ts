@@ -32,6 +32,6 @@ const WORDS: Record<string, string> = {
   'DELETE /api/v1/session': 'signed out',
 };
 
-/** The words for an action; the action itself if there are none. */
-export const actionText = (action: string) => WORDS[action] ?? action;
+/** The words for an action; the action itself if there are none. A dry run has changed nothing. */
+export const actionText = (action: string, target = '') => (target.endsWith('/dryRun') ? 'asked what many runs would do' : (WORDS[action] ?? action));
 export const KNOWN_ACTIONS = Object.keys(WORDS);

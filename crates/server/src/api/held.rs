@@ -317,8 +317,8 @@ impl WhyHeld {
             },
             WhyHeld::Failed(steps) => {
                 let what = |it: &FailedStep| match &it.error {
-                    Some(error) => format!("{} failed ({error})", it.step_id),
-                    None => format!("{} failed", it.step_id),
+                    Some(error) => format!("step `{}` failed ({error})", it.step_id),
+                    None => format!("step `{}` failed", it.step_id),
                 };
                 let first = steps.first();
                 HeldRun {
