@@ -94,9 +94,7 @@ test('the editor: a template of each language, a graph that says that it is old,
   const code = page.getByRole('textbox', { name: 'Definition' });
   await code.click();
   await page.keyboard.press('Control+End');
-  await page.keyboard.type('\nkeyc');
-  await page.locator('.cm-tooltip-autocomplete [role=option]').first().waitFor();
-  await page.keyboard.press('Enter');
+  await page.keyboard.insertText('\n] my own words');
   await page.getByTestId('old-graph').waitFor();
   await page.getByRole('link', { name: 'Inbox' }).click();
   await page.getByRole('heading', { name: 'Inbox' }).waitFor();
@@ -107,11 +105,11 @@ test('the editor: a template of each language, a graph that says that it is old,
     await page.keyboard.press('Control+End');
   };
   await toEnd();
-  await code.getByText('keychain').waitFor();
+  await code.getByText('my own words').waitFor();
   await page.getByRole('button', { name: 'Throw it away' }).click();
   await page.getByText('can be run').waitFor();
   await toEnd();
-  assert.equal(await code.getByText('keychain').count(), 0);
+  assert.equal(await code.getByText('my own words').count(), 0);
   // Chromium keeps the style of text that is replaced in an attribute; the policy blocks it, and the editor draws the text itself.
   page.complaints = page.complaints.filter((it) => !it.startsWith('Applying inline style'));
   calm(page);
@@ -307,4 +305,43 @@ test('a failed step that is held says so in the head of its run, and in its wait
   await page.getByTestId('waits').getByText('the step has failed and is held').waitFor();
   calm(page);
   await page.done();
+});
+
+test('a definition of another tenant is started and edited for its tenant; addresses that lead nowhere say so', async () => {
+  const own = await new Served().start();
+  await own.register(GREETS, 'greets.yaml');
+  const theirs = GREETS.replace('step: greet', 'step: theirs');
+  await own.ask('POST', '/api/v1/definitions', { text: theirs, file: 'greets.yaml', tenant: 'acme' });
+  const page = await open(own, '#/definitions/greets?tenant=acme');
+  await page.getByRole('button', { name: 'Start a run' }).click();
+  await page.getByRole('dialog').getByRole('heading', { name: 'Start greets of acme' }).waitFor();
+  await button(page, 'Start the run').click();
+  await page.locator('[data-step=theirs]').waitFor();
+  await page.goto(`${own.url}/#/definitions/greets?tenant=acme&edit=1`);
+  const code = page.getByRole('textbox', { name: 'Definition' });
+  await code.click();
+  await page.keyboard.press('Control+End');
+  await page.keyboard.insertText('\n# changed\n');
+  await page.getByRole('button', { name: 'Register' }).click();
+  await page.getByText('greets is registered as revision 2.').waitFor();
+  assert.equal((await own.ask('GET', '/api/v1/definitions/greets?tenant=acme')).current, 2);
+  assert.equal((await own.ask('GET', '/api/v1/definitions/greets?tenant=local')).current, 1);
+  await page.goto(`${own.url}/#/definitions/greets?revision=77`);
+  await page.getByText('There is no revision 77 of greets').waitFor();
+  const run = await own.run({ name: 'greets' }, {}, { tenant: 'local' });
+  await own.until(run, (it) => it.status === 'COMPLETED');
+  await page.goto(`${own.url}/#/runs/${run}?at=99999`);
+  await page.getByText('EVENT_UNKNOWN').waitFor();
+  await page.getByTestId('travel').getByText('Now').waitFor();
+  // The slider stays under the hand that moves it.
+  const slider = page.getByLabel('Travel in time to an event');
+  await slider.focus();
+  for (let i = 0; i < 3; i++) {
+    await page.keyboard.press('ArrowLeft');
+    await page.waitForTimeout(300);
+  }
+  const last = (await own.ask('GET', `/api/v1/runs/${run}`)).lastEventSeq;
+  assert.match(page.url(), new RegExp(`at=${last - 3}`));
+  await page.done();
+  await own.stop();
 });

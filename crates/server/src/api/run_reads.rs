@@ -24,9 +24,7 @@ use utoipa_axum::routes;
 
 use super::body::Params;
 use super::definition_texts::shown_net;
-use super::described::{
-    EvidenceBody, NetBody, ReasonBody, RunEvent, RunViewBody, UndoPreviewBody,
-};
+use super::described::{EvidenceBody, NetBody, ReasonBody, RunEvent, RunViewBody, UndoPreviewBody};
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;

@@ -181,9 +181,8 @@ impl ServedWork {
 
     /// Whether somebody does this work for every tenant.
     pub(crate) fn has_for_all(&self, queue: &str, operation: &str) -> bool {
-        let is_it = |it: &NotedWork| {
-            it.tenant.is_none() && it.queue == queue && it.operation == operation
-        };
+        let is_it =
+            |it: &NotedWork| it.tenant.is_none() && it.queue == queue && it.operation == operation;
         let mut notes = self.notes.iter();
         notes.any(|it| it.everything || it.serves.iter().any(is_it))
     }

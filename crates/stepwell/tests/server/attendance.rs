@@ -119,12 +119,19 @@ fn who_waits_for_a_worker_is_told_that_there_is_none() {
     let (_, held) = asked(server.get("/api/v1/runs/held"));
     let first = &held["runs"][0];
     assert_eq!(
-        (&first["run"]["runId"], &first["waitsFor"], &first["steps"][0]["stepId"]),
+        (
+            &first["run"]["runId"],
+            &first["waitsFor"],
+            &first["steps"][0]["stepId"]
+        ),
         (&json!("run_tool"), &json!("worker"), &json!("one")),
         "{held}"
     );
     let says = first["says"].as_str().unwrap();
-    assert!(says.contains("nobody serves `stepwell`/`pipeline`"), "{says}");
+    assert!(
+        says.contains("nobody serves `stepwell`/`pipeline`"),
+        "{says}"
+    );
     let (_, none) = asked(server.get("/api/v1/runs/held?plan=other"));
     assert_eq!(none["runs"], json!([]), "{none}");
     let (_, shown) = asked(server.get("/api/v1/runs/run_tool"));

@@ -128,7 +128,11 @@ fn a_bulk_action_says_first_what_it_would_hit() {
         let row = { rows }.find(|it| it["runId"] == *run).cloned().unwrap();
         row["problem"]["code"].clone()
     };
-    assert_eq!((&seen["count"], &seen["refused"]), (&json!(2), &json!(1)), "{seen}");
+    assert_eq!(
+        (&seen["count"], &seen["refused"]),
+        (&json!(2), &json!(1)),
+        "{seen}"
+    );
     assert_eq!(problem(&runs[0]), "RUN_TERMINAL", "{seen}");
     assert_eq!(problem(&runs[1]), Json::Null, "{seen}");
     let (_, open) = asked(server.get(&format!("/api/v1/runs/{}", runs[1])));

@@ -221,14 +221,22 @@ fn a_source_keeps_its_address_when_it_is_paused() {
     let body = json!({ "target": target });
     let (status, answer) = put(&server, "/api/v1/sources/kept", &body);
     let detail = answer["detail"].as_str().unwrap();
-    assert_eq!((status, &answer["code"]), (422, &json!("SOURCE_INVALID")), "{answer}");
+    assert_eq!(
+        (status, &answer["code"]),
+        (422, &json!("SOURCE_INVALID")),
+        "{answer}"
+    );
     assert!(detail.contains("a new source needs one"), "{detail}");
     let address = "redis://127.0.0.1:9/?stream=orders";
     let body = json!({ "address": address, "target": target });
     assert_eq!(put(&server, "/api/v1/sources/kept", &body).0, 201);
     let body = json!({ "target": target, "enabled": false });
     let (status, answer) = put(&server, "/api/v1/sources/kept", &body);
-    assert_eq!((status, &answer["enabled"]), (200, &json!(false)), "{answer}");
+    assert_eq!(
+        (status, &answer["enabled"]),
+        (200, &json!(false)),
+        "{answer}"
+    );
     assert_eq!(answer["address"], "redis://127.0.0.1:9/", "{answer}");
     // The part that is not shown is there: without `stream` the source could not be opened.
     let body = json!({ "target": target, "enabled": true });
