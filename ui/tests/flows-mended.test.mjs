@@ -66,6 +66,10 @@ test('who becomes another person sees at once what this person may do; a task is
   const page = await open(own, `#/inbox?run=${runs[0]}&step=approve-payment`);
   await page.getByTestId('forbidden').getByText('anonymous started the run').waitFor();
   await page.getByTestId('forbidden').getByRole('button', { name: 'act as somebody else' }).click();
+  // A name that cannot be sent is refused before it is kept: it would lock the person out.
+  await page.getByRole('dialog').getByLabel('Name').fill('Zoë Müller');
+  await page.getByRole('button', { name: 'Use this name' }).click();
+  await page.getByRole('dialog').getByText('write Zoe Mueller').waitFor();
   await page.getByRole('dialog').getByLabel('Name').fill('grace');
   await page.getByRole('button', { name: 'Use this name' }).click();
   await page.getByTestId('forbidden').waitFor({ state: 'detached' });

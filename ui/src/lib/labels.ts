@@ -8,3 +8,13 @@ export function labelIn(text: string): string | undefined {
   const found = /^([\w./-]+)=(.+)$/.exec(text.trim());
   return found ? labelText(found[1]!, found[2]!) : undefined;
 }
+
+/** The labels of a text `name=value, …`, with commas in values as the filter writes them. Throws if a part is no label. */
+export function pairsOf(text: string): [string, string][] {
+  const parts = text.split(/(?<!\\),/).map((it) => it.trim().replace(/\\([\\,])/g, '$1')).filter(Boolean);
+  return parts.map((part) => {
+    const cut = part.indexOf('=');
+    if (cut < 1) throw new Error(`Labels: write ${part} as name=value.`);
+    return [part.slice(0, cut).trim(), part.slice(cut + 1).trim()];
+  });
+}

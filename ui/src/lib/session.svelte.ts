@@ -1,5 +1,6 @@
 // Who uses the page, and what this person may do. On an open server people say who they are; else they have a token.
 import { api, identity, Problem, type Schemas } from '../api/client';
+import { isSendable } from './names';
 
 type Right = 'view' | 'operate' | 'engineer' | 'approve' | 'administer' | 'work';
 const ACTOR = 'stepwell-actor';
@@ -18,7 +19,8 @@ class Session {
   who = $derived(`${this.info?.name ?? ''}|${this.info?.roles.join() ?? ''}|${this.info?.tenant ?? ''}`);
 
   constructor() {
-    identity.actor = localStorage.getItem(ACTOR) ?? undefined;
+    const kept = localStorage.getItem(ACTOR);
+    identity.actor = kept && isSendable(kept) ? kept : undefined;
     identity.role = localStorage.getItem(ROLE) ?? undefined;
     identity.onUnauthorised = () => {
       this.hasEnded ||= !!this.info;
