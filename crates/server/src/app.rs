@@ -24,6 +24,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Caller, Gate};
+use crate::api::HeldSteps;
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
 use crate::engines::ServedEngines;
@@ -54,6 +55,8 @@ pub(crate) struct App {
     parts: AppParts,
     /// The changes of all runs.
     pub(crate) feed: Feed,
+    /// The failed steps that wait for an operator, as far as they were asked for.
+    pub(crate) held_steps: HeldSteps,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     /// The server serves on and is about to stop.
@@ -126,6 +129,7 @@ impl App {
         App {
             parts,
             feed: Feed::new(),
+            held_steps: HeldSteps::default(),
             stopping: CancellationToken::new(),
             will_stop: AtomicBool::new(false),
             readers: Arc::new(Semaphore::new(readers)),

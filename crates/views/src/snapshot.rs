@@ -118,6 +118,7 @@ fn shown_upto(
         waits_for: reasons.iter().map(why::Reason::row).collect(),
         children: children(view),
         started_by: view.state.context().triggered_by.clone(),
+        labels: view.state.context().labels.clone(),
         answers: people::acts(view).iter().map(people::Act::row).collect(),
         has_owner: view.head.session.is_some(),
     };

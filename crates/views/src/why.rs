@@ -13,7 +13,7 @@ use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Body, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::{Plan, StepRef};
-use stepwell_kernel::state::State;
+use stepwell_kernel::state::{State, Status};
 use stepwell_kernel::time::Time;
 
 use crate::phrases::{losses, waits_for};
@@ -178,6 +178,7 @@ pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> 
     // A step that nothing was said about waits since the run has started.
     let of_step = |at: StepRef| since.get(&at).copied().or(state.started_at());
     let mut all = Vec::new();
+    let mut held_before = 0;
     for source in wake_sources(plan, state) {
         let (reason, since) = match source {
             WakeSource::Queue if plan.policy().needs_approval && !state.approved() => {
@@ -216,10 +217,12 @@ pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> 
                     is_unserved,
                     ..Reason::new("task", Some(name), says)
                 };
-                (
-                    reason.until(is_later.then_some(visible_at)),
-                    of_step(target.step_ref()),
-                )
+                // Work that can be taken waits since then, however long ago something was said about its step.
+                let since = match is_later {
+                    true => of_step(target.step_ref()),
+                    false => of_step(target.step_ref()).max(Some(visible_at)),
+                };
+                (reason.until(is_later.then_some(visible_at)), since)
             }
             WakeSource::Lease { target, until } => {
                 let name = target_name(plan, target);
@@ -301,10 +304,22 @@ pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> 
                 )
             }
             WakeSource::Operator => {
-                let reason = Reason::new("operator", None, "an operator: a failed step is held");
+                // Each step that is held is a source; the sources do not name their steps.
+                let held = state.open().iter().copied();
+                let mut held =
+                    held.filter(|at| state.run(*at).is_some_and(|it| it.status() == Status::Held));
+                let at = held.nth(held_before);
+                held_before += 1;
+                let id = at.map(|at| plan.step_id(at));
+                let step = id.as_deref().unwrap_or("STEP");
+                let says = match &id {
+                    Some(id) => format!("{id}: an operator: the step has failed and is held"),
+                    None => "an operator: a failed step is held".to_owned(),
+                };
+                let how = format!("stepwell runs retry {run} --step {step}");
                 (
-                    reason.by(format!("stepwell runs retry {run} --step STEP")),
-                    None,
+                    Reason::new("operator", id, says).by(how),
+                    at.and_then(of_step),
                 )
             }
             WakeSource::Ctx { step } => {

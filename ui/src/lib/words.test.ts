@@ -1,7 +1,7 @@
 // No state of any language is without a word, a colour and an icon. The words are those of the server.
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { lookOf, lookOrPlain } from './words';
+import { besideWord, lookOf, lookOrPlain, waitingWord, waitLook } from './words';
 
 interface Word {
   word: string;
@@ -42,5 +42,28 @@ describe('words of states', () => {
   it('shows a word of a newer server plainly instead of not at all', () => {
     expect(lookOf('something-new')).toBeUndefined();
     expect(lookOrPlain('something-new')).toEqual({ tone: 'idle', icon: 'circle' });
+  });
+});
+
+describe('what waits', () => {
+  const event = { kind: 'outside', says: 'pay: waits for event payment.done' };
+  const person = { kind: 'outside', says: 'file-paper: waits for a person' };
+  const approval = { kind: 'outside', says: 'pay-out: waits for approval before it starts' };
+  it('is named after what is waited for', () => {
+    expect(waitingWord([event])).toBe('waiting for an event');
+    expect(waitingWord([approval])).toBe('waiting for approval');
+    expect(waitingWord([person])).toBe('waiting for a person');
+    expect(waitingWord([person, event])).toBe('waiting for a person');
+    expect(waitingWord([])).toBe('waiting');
+  });
+  it('has a hand only where a person is waited for', () => {
+    expect(waitLook(event)?.icon).toBe('clock');
+    expect(waitLook(person)?.icon).toBe('hand');
+    expect(waitLook({ kind: 'task', says: 'x', unserved: true })?.tone).toBe('wait');
+    expect(waitLook({ kind: 'timer', says: 'x' })).toBeUndefined();
+  });
+  it('is not said twice', () => {
+    expect(besideWord('compensating', 'stepwell/COMPENSATING')).toBeNull();
+    expect(besideWord('RUNNING', 'DRAINING')).toBe('DRAINING');
   });
 });

@@ -29,7 +29,9 @@ const LOOKS: Record<string, Look> = {
   finalstep: look('busy', 'spinner'),
   waiting: look('wait', 'clock'),
   blocked: look('wait', 'clock'),
-  waitingapproval: look('wait', 'hand'),
+  waitingapproval: look('wait', 'clock'),
+  waitingforanevent: look('wait', 'clock'),
+  waitingforaperson: look('wait', 'hand'),
   waitingforapproval: look('wait', 'hand'),
   waitingformanualcompletion: look('wait', 'hand'),
   stalled: look('wait', 'warning'),
@@ -68,7 +70,7 @@ export function lookOrPlain(word: string | null | undefined): Look {
 /** The tone of an undo. */
 export function undoLook(word: string): Look {
   const looks: Record<string, Look> = {
-    due: look('undo', 'queue'),
+    due: look('undo', 'undo'),
     running: look('undo', 'spinner'),
     done: look('good', 'undo'),
     failed: look('bad', 'cross'),
@@ -78,8 +80,28 @@ export function undoLook(word: string): Look {
   return looks[word] ?? look('idle', 'circle');
 }
 
+/** What a step waits for, as far as somebody must give it. */
+export interface WaitLook extends Look {
+  says: string;
+}
+/** The look of a step that waits, whatever its word is: some languages call it running, others pending. */
+export function waitLook(reason: { kind: string; says: string; unserved?: boolean }): WaitLook | undefined {
+  if (reason.kind === 'outside') return /waits for event/.test(reason.says) ? { ...look('wait', 'clock'), says: 'waits for an event' } : { ...look('wait', 'hand'), says: 'waits for a person' };
+  if (reason.kind === 'task' && reason.unserved) return { ...look('wait', 'warning'), says: 'no worker' };
+  if (reason.kind === 'ctx') return { ...look('wait', 'warning'), says: 'may not enter' };
+  return undefined;
+}
+
+/** What an open run waits for, if all that is open waits: the word of the contract is the same for people and events. */
+export function waitingWord(reasons: { kind: string; says: string }[]): string {
+  const outside = reasons.filter((it) => it.kind === 'outside');
+  if (outside.length && outside.every((it) => /waits for event/.test(it.says))) return 'waiting for an event';
+  if (outside.length && outside.every((it) => /approval/.test(it.says))) return 'waiting for approval';
+  return outside.some((it) => !/waits for event/.test(it.says)) ? 'waiting for a person' : 'waiting';
+}
+
 /** The detail of a state, unless the word of the language says it by itself. */
 export function besideWord(word: string, sub: string | null | undefined): string | null {
-  if (!sub) return null;
+  if (!sub || plain(sub) === plain(word)) return null;
   return plain(sub) === 'waitingapproval' && lookOrPlain(word).tone === 'wait' ? null : sub;
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { barsOf } from './bars';
+import { barsOf, tickText } from './bars';
 import { arcsOf, layout } from './net';
 import type { Net, RunEvent } from './model.svelte';
 
@@ -53,4 +53,12 @@ describe('graph', () => {
     expect(performance.now() - began).toBeLessThan(200);
     expect(new Set(places.map((it) => `${it.x}/${it.y}`)).size).toBe(count);
   });
+});
+
+it('writes times of the axis with 24 hours, as fine as the marks are', () => {
+  const at = new Date(2026, 10, 17, 15, 4, 5, 250);
+  expect(tickText(at, 250)).toBe('15:04:05.250');
+  expect(tickText(at, 1000)).toBe('15:04:05');
+  expect(tickText(at, 300_000)).toBe('15:04');
+  expect(tickText(at, 86_400_000)).toMatch(/17/);
 });

@@ -117,3 +117,13 @@ export function barsOf(events: RunEvent[]): Bars {
   }
   return { rows: [...rows.values()], from, until, count };
 }
+
+/** The time at a mark of the axis, with 24 hours as everywhere; `between` is the distance of two marks in milliseconds. */
+export function tickText(at: Date, between: number): string {
+  const two = (n: number, width = 2) => String(n).padStart(width, '0');
+  if (between >= 86_400_000) return at.toLocaleDateString(undefined, { day: 'numeric', month: 'short' });
+  const minutes = `${two(at.getHours())}:${two(at.getMinutes())}`;
+  if (between >= 60_000) return minutes;
+  const seconds = `${minutes}:${two(at.getSeconds())}`;
+  return between >= 1000 ? seconds : `${seconds}.${two(at.getMilliseconds(), 3)}`;
+}

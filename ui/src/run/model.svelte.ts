@@ -36,9 +36,11 @@ export class RunModel {
   private stream?: Stream;
   private closed = false;
   private timer?: ReturnType<typeof setTimeout>;
+  private restart?: ReturnType<typeof setTimeout>;
   private shownAt = 0;
 
-  shown = $derived(this.at === undefined ? this.view : this.moment);
+  // Until a moment was read, what was shown before stays: nothing under the hands of a person is taken away.
+  shown = $derived(this.at === undefined ? this.view : (this.moment ?? this.view));
   until = $derived(this.at ?? Infinity);
   seen = $derived(this.at === undefined ? this.events : this.events.slice(0, this.indexAfter(this.at)));
   ended = $derived(!!this.view && ['COMPLETED', 'FAILED', 'CANCELLED'].includes(this.view.status));
@@ -76,7 +78,7 @@ export class RunModel {
       void this.ask();
     } catch (error) {
       if (error instanceof Problem) this.problem = error;
-      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503)) this.timer = setTimeout(() => void this.start(), 1500);
+      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503)) this.restart = setTimeout(() => void this.start(), 1500);
       return;
     }
     try {
@@ -103,6 +105,7 @@ export class RunModel {
     this.closed = true;
     this.stream?.close();
     clearTimeout(this.timer);
+    clearTimeout(this.restart);
   }
 
   private read(): Promise<RunView> {

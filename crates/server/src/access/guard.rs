@@ -30,7 +30,6 @@ pub(crate) const PUBLIC: &str = "public";
 /// Whom the audit log names if nobody has shown who they are.
 const UNKNOWN: &str = "unknown";
 /// The endpoints that say how the server does.
-const SESSION: &str = "/api/v1/session";
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 /// What the routes of the API begin with.
 const API: &str = "/api/";
@@ -38,6 +37,8 @@ const API: &str = "/api/";
 const RUNS: &str = "/api/v1/runs";
 /// Asked with a body, and changes nothing: an editor asks it after every key.
 const CHECK: &str = "/api/v1/check";
+/// Where a page asks whether it has a session.
+const SESSION: &str = "/api/v1/session";
 
 /// What each endpoint needs and knows, from the OpenAPI document.
 #[derive(Clone, Debug, Default)]

@@ -13,6 +13,7 @@ mod described;
 mod engines;
 mod etag;
 mod events;
+mod held;
 mod hooks;
 mod inbox;
 mod languages;
@@ -61,6 +62,7 @@ use crate::codes;
 use crate::metrics::known_method;
 use crate::problem::ApiProblem;
 use crate::ui;
+pub(crate) use held::HeldSteps;
 use time_limit::TimeLimits;
 
 const JSON: &str = "application/json";
@@ -86,6 +88,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(definition_texts::routes())
         .merge(runs::routes())
         .merge(run_list::routes())
+        .merge(held::routes())
         .merge(run_reads::routes())
         .merge(actions::routes())
         .merge(allowed::routes())
