@@ -217,7 +217,7 @@ impl RunFilter {
 }
 
 /// How many more runs are counted where none is looked at.
-pub const COUNTED_FASTER: usize = 20;
+pub const COUNTED_FASTER: usize = 50;
 
 /// A run in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
