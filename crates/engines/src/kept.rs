@@ -1,6 +1,6 @@
-//! What an engine outside kept while the store did not answer, and how it is written afterwards: once, in order, whoever brings it
-//! and however often. A start and its result that are both unwritten are one commit, so that nobody takes the step for lost
-//! between them.
+//! What an engine outside kept while the store did not answer, and how it is written afterwards: once, in order, also if several
+//! processes bring it, or one brings it several times. A start and its result that are both unwritten are one commit, so that
+//! nobody takes the step for lost between them.
 
 use std::sync::Arc;
 

@@ -112,6 +112,32 @@ async fn c47_the_same_plan_gives_the_same_events_with_the_same_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn c37_a_start_and_a_result_that_only_the_engine_has_are_one_commit() {
+    let lab = Lab::new(StoreKind::Sqlite, TWO);
+    lab.start("run_a");
+    lab.driver.turn("run_a", None, None).await.unwrap();
+    let worker = "temporal:gone";
+    let report = KeptReport::Result {
+        target: "left".into(),
+        execution: 1,
+        worker: worker.into(),
+        command: Box::new(lab.completed("left", worker)),
+    };
+    for _ in 0..2 {
+        let brought = Some(report.clone());
+        lab.driver.turn("run_a", None, brought).await.unwrap();
+    }
+    let commits = lab.commits("run_a");
+    let both = ["StepStarted".to_owned(), "StepCompleted".to_owned()];
+    assert!(
+        commits.iter().any(|it| it.starts_with(&both)),
+        "{commits:?}"
+    );
+    lab.drive("run_a").await;
+    assert_eq!(lab.steps("run_a")["left"].len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn c37_work_goes_on_while_the_store_is_away_for_longer_than_its_lease_and_is_done_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = folder.path().join("effects");

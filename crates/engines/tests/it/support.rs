@@ -8,9 +8,11 @@ use stepwell_dialects::{Source, load};
 use stepwell_engine::StartRequest;
 use stepwell_engine::coordinator::Config;
 use stepwell_engine::read::{LogRecords, LoggedRun};
+use stepwell_engine::rows::parse_target;
 use stepwell_engine::service::{NoWorker, Service, Setup};
 use stepwell_engine::store::{MemoryStore, Store};
 use stepwell_engines::{AttemptEnd, AttemptWatch, Driver, DriverSetup, KeptReport, WorkItem};
+use stepwell_kernel::command::{Claim, Command};
 use stepwell_kernel::plan::Plan;
 use stepwell_stores::{Address, OpenMode};
 use stepwell_worker::artifacts::Artifacts;
@@ -138,6 +140,33 @@ impl Lab {
         lock.execute_batch("PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE")
             .unwrap();
         lock
+    }
+
+    /// The result of a step that a worker has done.
+    pub(crate) fn completed(&self, step: &str, worker: &str) -> Command {
+        Command::CompleteStep {
+            claim: Claim {
+                target: parse_target(&self.plan, step).unwrap(),
+                execution: 1,
+                worker: worker.into(),
+                lease_until: None,
+            },
+            output: serde_json::Value::Null,
+            ctx: Default::default(),
+            artifacts: Vec::new(),
+        }
+    }
+
+    /// The types of the events of each commit of a run.
+    pub(crate) fn commits(&self, run_id: &str) -> Vec<Vec<String>> {
+        let run = self.store.find(run_id).unwrap().unwrap();
+        let types = self.event_types(run_id);
+        let chunks = self.store.chunks(run, 0, 1_000).unwrap();
+        let of = |seq: u64| types[usize::try_from(seq - 1).unwrap()].clone();
+        let each = chunks
+            .iter()
+            .map(|it| (it.first..=it.last).map(of).collect());
+        each.collect()
     }
 
     /// Waits for the end of a run that nobody drives.
