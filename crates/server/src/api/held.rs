@@ -86,7 +86,7 @@ struct HeldRun {
 /// The runs that are held up.
 #[derive(Debug, Default, Serialize, ToSchema)]
 struct HeldRuns {
-    /// Newest first.
+    /// The runs, the newest one first.
     runs: Vec<HeldRun>,
     /// Whether there may be more than were looked at.
     more: bool,
