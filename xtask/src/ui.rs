@@ -51,7 +51,7 @@ const FLOWS: &[&str] = &[
     "tests/flows.test.mjs",
     "tests/flows-actions.test.mjs",
     "tests/flows-operations.test.mjs",
-    "tests/flows-mended.test.mjs",
+    "tests/flows-fixed.test.mjs",
 ];
 const TYPES: &str = "ui/src/api/schema.d.ts";
 /// The oldest Node that the tools run on.

@@ -86,7 +86,7 @@ struct HeldRun {
 /// The runs that are held up.
 #[derive(Debug, Default, Serialize, ToSchema)]
 struct HeldRuns {
-    /// Newest first.
+    /// The runs, the newest one first.
     runs: Vec<HeldRun>,
     /// Whether there may be more than were looked at.
     more: bool,
@@ -126,6 +126,9 @@ async fn held(
     Ok(Json(found.await?))
 }
 
+/// Runs with what holds them up.
+type HeldSoFar = Vec<(RunSummary, WhyHeld)>;
+
 /// Looks for runs that are held up.
 struct Look {
     filter: RunFilter,
@@ -162,7 +165,7 @@ impl Look {
         &self,
         store: &dyn Store,
         served: &ServedWork,
-    ) -> Result<(Vec<(RunSummary, WhyHeld)>, bool), Error> {
+    ) -> Result<(HeldSoFar, bool), Error> {
         let mut kinds = store.open_kinds(MAX_KINDS)?;
         kinds.retain(|(queue, operation)| !served.has_for_all(queue, operation));
         if kinds.is_empty() {
@@ -193,36 +196,8 @@ impl Look {
         Ok((found, more))
     }
 
-    /// Runs that wait for a slot, and whether there may be more.
-    fn without_slot(&self, store: &dyn Store) -> Result<(Vec<(RunSummary, WhyHeld)>, bool), Error> {
-        let not_started = [RunStatus::Pending, RunStatus::Approved];
-        let words = not_started.iter().map(|it| it.word().to_owned());
-        let wanted: BTreeSet<&String> = self.filter.statuses.iter().collect();
-        let statuses: Vec<String> = words.filter(|it| wanted.contains(it)).collect();
-        if statuses.is_empty() {
-            return Ok((Vec::new(), false));
-        }
-        let found = store.search(&RunFilter {
-            statuses,
-            limit: MAX_RUNS,
-            look_at: Some(LOOK_AT),
-            ..self.filter.clone()
-        })?;
-        let more = found.runs.len() >= MAX_RUNS || found.searched_to.is_some();
-        let waits = |it: &RunSummary| {
-            it.head.queued && it.head.wake_at.is_none_or(|start| start <= self.now)
-        };
-        let runs = found.runs.into_iter().filter(waits);
-        Ok((runs.map(|it| (it, WhyHeld::Queued)).collect(), more))
-    }
-}
-
-impl Look {
     /// Runs with steps that have failed and wait for an operator, and whether there may be more.
-    fn without_operator(
-        &self,
-        store: &dyn Store,
-    ) -> Result<(Vec<(RunSummary, WhyHeld)>, bool), Error> {
+    fn without_operator(&self, store: &dyn Store) -> Result<(HeldSoFar, bool), Error> {
         let running = RunStatus::Running.word().to_owned();
         if !self.filter.statuses.contains(&running) {
             return Ok((Vec::new(), false));
@@ -246,6 +221,29 @@ impl Look {
             }
         }
         Ok((held, more))
+    }
+
+    /// Runs that wait for a slot, and whether there may be more.
+    fn without_slot(&self, store: &dyn Store) -> Result<(HeldSoFar, bool), Error> {
+        let not_started = [RunStatus::Pending, RunStatus::Approved];
+        let words = not_started.iter().map(|it| it.word().to_owned());
+        let wanted: BTreeSet<&String> = self.filter.statuses.iter().collect();
+        let statuses: Vec<String> = words.filter(|it| wanted.contains(it)).collect();
+        if statuses.is_empty() {
+            return Ok((Vec::new(), false));
+        }
+        let found = store.search(&RunFilter {
+            statuses,
+            limit: MAX_RUNS,
+            look_at: Some(LOOK_AT),
+            ..self.filter.clone()
+        })?;
+        let more = found.runs.len() >= MAX_RUNS || found.searched_to.is_some();
+        let waits = |it: &RunSummary| {
+            it.head.queued && it.head.wake_at.is_none_or(|start| start <= self.now)
+        };
+        let runs = found.runs.into_iter().filter(waits);
+        Ok((runs.map(|it| (it, WhyHeld::Queued)).collect(), more))
     }
 }
 

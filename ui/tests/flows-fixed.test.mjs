@@ -213,12 +213,12 @@ test('the list: a click on a row opens it, rows are selected at once, a label is
   await own.stop();
 });
 
-test('a run is repeated with the revision that was mended', async () => {
-  const text = GREETS.replace('name: greets', 'name: mended').replace('echo {{ workload.greeting }}', 'exit 3');
-  await server.register(text, 'mended.yaml');
-  const run = await server.run({ name: 'mended' });
+test('a run is repeated with the revision that was corrected', async () => {
+  const text = GREETS.replace('name: greets', 'name: corrected').replace('echo {{ workload.greeting }}', 'exit 3');
+  await server.register(text, 'corrected.yaml');
+  const run = await server.run({ name: 'corrected' });
   await server.until(run, (it) => it.status === 'FAILED');
-  await server.register(text.replace('exit 3', 'echo mended'), 'mended.yaml');
+  await server.register(text.replace('exit 3', 'echo corrected'), 'corrected.yaml');
   const page = await open(server, `#/runs/${run}`);
   await page.getByText('not the current one').waitFor();
   await page.getByRole('button', { name: 'Retry', exact: true }).click();
