@@ -1,6 +1,7 @@
 //! Runs that are held up: a step that no worker serves, a step that has failed and waits for an operator, or no free slot.
 //! A list of runs marks them, so that nobody has to open each run to find out.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -146,7 +147,7 @@ impl Look {
         let (failed, more_failed) = self.without_operator(store)?;
         runs.extend(queued);
         runs.extend(failed.into_iter().filter(|it| !known.contains(&it.0.run)));
-        runs.sort_by(|a, b| (b.0.created_at, b.0.run).cmp(&(a.0.created_at, a.0.run)));
+        runs.sort_by_key(|it| Reverse((it.0.created_at, it.0.run)));
         let more = more_tasks || more_queued || more_failed || runs.len() > self.limit;
         runs.truncate(self.limit);
         let damaged = store.quarantined()?;
@@ -250,7 +251,10 @@ impl Look {
 /// The failed steps that wait for an operator, by run. They follow from the log alone, so a log is read once for each length
 /// that it has. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HeldSteps(Arc<Mutex<HashMap<RunNo, (u64, Vec<FailedStep>)>>>);
+pub(crate) struct HeldSteps(Arc<Mutex<StepsByRun>>);
+
+/// The number of the last event that was read, and the steps that were held then.
+type StepsByRun = HashMap<RunNo, (u64, Vec<FailedStep>)>;
 
 /// A step that has failed and waits for an operator.
 #[derive(Clone, Debug)]
@@ -291,7 +295,7 @@ impl HeldSteps {
         steps
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunNo, (u64, Vec<FailedStep>)>> {
+    fn lock(&self) -> MutexGuard<'_, StepsByRun> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
