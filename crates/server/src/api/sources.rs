@@ -153,9 +153,9 @@ async fn put_source(
     let (tenant, created, document) = app
         .ask(move |store| {
             if document.address.is_empty() {
-                let known = Sources { store }.find(&tenant, &document.name)?;
+                let known = Sources::new(store).find(&tenant, &document.name)?;
                 let known = known.ok_or_else(|| invalid("address: a new source needs one"))?;
-                document.address = known.address;
+                document.address = known.0.address;
             }
             if let Target::Start(start) = &document.target {
                 // A source of a definition that nobody knows is most likely a typing mistake.
