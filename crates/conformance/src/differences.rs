@@ -46,10 +46,11 @@ impl ParityReport<'_> {
             "| engine | definitions with the same events | scenarios that passed | not played, or other |\n|---|---|---|---|\n",
         );
         for (name, line) in self.totals() {
-            text.push_str(&format!(
-                "| {name} | {} | {} | {} |\n",
-                line.0, line.1, line.2
-            ));
+            let (passed, others) = match self.kit {
+                Some(_) => (line.1.to_string(), line.2.to_string()),
+                None => ("not played".to_owned(), String::new()),
+            };
+            text.push_str(&format!("| {name} | {} | {passed} | {others} |\n", line.0));
         }
         for (name, why) in self.missing {
             text.push_str(&format!("| {name} | SKIPPED | SKIPPED | {why} |\n"));
