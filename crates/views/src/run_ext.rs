@@ -1,6 +1,8 @@
 //! The shape of a run for programs: the snapshot of the contract, and `ext` beside it. The shapes have schemas, so that the
 //! OpenAPI document and the types of clients say what the server shows.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -74,6 +76,10 @@ pub struct ShownExt {
     pub children: Vec<ChildRow>,
     /// Who started the run; null if nobody is known.
     pub started_by: Option<String>,
+    /// The names and values that the start request gave the run.
+    pub labels: BTreeMap<String, String>,
+    /// The business key of the run; null if its definition has none.
+    pub business_key: Option<String>,
     /// What people did in the run, in the order of the log.
     pub answers: Vec<ActRow>,
     /// Whether a process works on the run now.

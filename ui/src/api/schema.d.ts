@@ -2374,6 +2374,28 @@ export interface components {
              */
             reason: string;
         };
+        /** @description What somebody outside of the engine must give. */
+        Need: {
+            /** @enum {string} */
+            need: "approval";
+        } | {
+            /** @enum {string} */
+            need: "completion";
+        } | {
+            eventType: string;
+            /** @enum {string} */
+            need: "event";
+        } | {
+            /** @enum {string} */
+            need: "child_run";
+            runId: string;
+        } | {
+            /** @enum {string} */
+            need: "resume";
+        } | {
+            /** @enum {string} */
+            need: "repair";
+        };
         /** @description Everything a dialect says about a workflow. */
         Net: {
             /** @description The language that the definition is written in. */
@@ -2810,6 +2832,8 @@ export interface components {
             command: string | null;
             /** @description What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`. */
             kind: string;
+            /** @description What somebody must give; absent where the run goes on by itself. */
+            needs?: components["schemas"]["Need"] | null;
             /** @description The operation that a worker must serve, if that is waited for. */
             operation?: string | null;
             /** @description The queue that a worker must serve, if that is waited for. */
@@ -2826,6 +2850,8 @@ export interface components {
             unserved?: boolean;
             /** @description When the wait ends by itself. */
             until: string | null;
+            /** @description What is waited for, without the command, the step and the time that is left. */
+            what: string;
         };
         /** @description A text to be registered. */
         RegisterDefinition: {
@@ -4262,6 +4288,8 @@ export interface components {
         ShownExt: {
             /** @description What people did in the run, in the order of the log. */
             answers: components["schemas"]["ActRow"][];
+            /** @description The business key of the run; null if its definition has none. */
+            businessKey: string | null;
             /** @description The child runs that steps have waited for, in the order of the log. */
             children: components["schemas"]["ChildRow"][];
             /** @description The result of each undo. */
@@ -4271,6 +4299,10 @@ export interface components {
             dialect: string;
             /** @description Whether a process works on the run now. */
             hasOwner: boolean;
+            /** @description The names and values that the start request gave the run. */
+            labels: {
+                [key: string]: string;
+            };
             /** @description What the engine did that is not in the log. */
             notes: string[];
             params: unknown;

@@ -91,6 +91,16 @@ export class LogWindow {
       if (turn === this.turn) this.loading = false;
     }
   }
+  /** All lines from the beginning to the end that the log has now, as text. */
+  async whole(): Promise<string[]> {
+    const parts: string[] = [];
+    for (let from = 0; ; ) {
+      const part = await this.read(from, 1 << 20);
+      parts.push(part.lines.map((it) => `${it.at} ${it.stream} ${it.text}\n`).join(''));
+      if (part.next <= from || part.next >= part.size) return parts;
+      from = part.next;
+    }
+  }
   private searches = 0;
   /** What was found for another text is no longer shown. */
   forget() {
