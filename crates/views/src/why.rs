@@ -239,6 +239,11 @@ pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> 
                     all.extend(teller.held());
                 }
             }
+            // The end of a hold is told with the step that is held.
+            WakeSource::Timer {
+                kind: TimerKind::Hold,
+                ..
+            } => {}
             source => all.push(teller.reason(source)),
         }
     }
@@ -272,7 +277,9 @@ impl Teller<'_> {
             WakeSource::Lease { target, .. } => {
                 let name = target_name(plan, target);
                 let lost = lost(state, target);
-                let what = format!("the worker that executes the step{lost}");
+                let lease = state.target(target).and_then(|run| run.lease());
+                let worker = lease.map_or_else(String::new, |it| format!(": {}", it.worker));
+                let what = format!("the worker that executes the step{worker}{lost}");
                 let timeout = state.target(target).and_then(|run| run.timer());
                 let reason = Reason::new("lease", Some(name), what);
                 let since = self.of_step(target.step_ref());
@@ -415,10 +422,14 @@ impl Teller<'_> {
             let what = "an operator: the step has failed and is held";
             let how = format!("stepwell runs retry {run} --step {id}");
             let timer = state.run(*at).and_then(|run| run.timer());
+            let due = timer.map(|it| it.0);
+            let left =
+                due.map(|due| format!("; the run stops in {}", duration(due.since(self.now))));
             let reason = Reason::new("operator", Some(id), what).needs(Need::Repair);
             Reason {
                 since: self.of_step(*at),
-                ..reason.by(how).until(timer.map(|it| it.0))
+                left: left.unwrap_or_default(),
+                ..reason.by(how).until(due)
             }
         })
         .collect()
@@ -512,7 +523,7 @@ fn timer(kind: TimerKind) -> &'static str {
     match kind {
         TimerKind::Attempt => "timeout of an attempt",
         TimerKind::Wait => "timeout of a wait",
-        TimerKind::Hold => "the end of the hold, which stops the run",
+        TimerKind::Hold => "timeout of a hold",
         TimerKind::Run => "timeout of the run",
         TimerKind::Drain => "drain timeout of the pause, which raises an alert",
         TimerKind::Stall => "stall timeout",
