@@ -91,8 +91,9 @@ test('a wait for an event is no wait for an approval, and the page has the busin
   await page.done();
 });
 
-test('a page that was opened while the server was away shows each event after it is back', async () => {
+test('a page that was opened while the server was away shows each event after it is back', async (t) => {
   const own = await new Served().start();
+  t.after(() => own.stop());
   const run = await own.run({ text: plan('two-waits', '  - stepId: one\n    waitFor: { event: first }\n  - stepId: two\n    waitFor: { event: second }\n  - stepId: three\n    waitFor: { event: third }\n') });
   await own.until(run, forPerson);
   const page = await open(own, '#/definitions');
@@ -108,7 +109,6 @@ test('a page that was opened while the server was away shows each event after it
     await waits(page).getByText(`Waits for event ${next}`).waitFor({ timeout: 5000 });
   }
   await page.done();
-  await own.stop();
 });
 
 test('a moment of the past has only the logs and types of events of then, and the slider keeps the focus', async () => {
@@ -274,5 +274,79 @@ test('the item of a loop has its own times and output, and each guard what was r
   await page.locator('[data-step=prepare]').click();
   await panel.getByText('true: taken').waitFor();
   await panel.getByText('not looked at').waitFor();
+  await page.done();
+});
+
+test('the slider is dragged with the mouse from now to the beginning', async () => {
+  const run = await server.run({ text: SAGA });
+  const { lastEventSeq: last } = await server.until(run, forPerson);
+  const page = await open(server, `#/runs/${run}`);
+  await page.locator('[data-step=hotel][data-word=Succeeded]').waitFor();
+  const box = await page.getByLabel('Travel in time to an event').boundingBox();
+  const y = box.y + box.height / 2;
+  await page.mouse.move(box.x + box.width - 8, y);
+  await page.mouse.down();
+  const values = [];
+  for (let part = 19; part >= 0; part--) {
+    await page.mouse.move(box.x + 8 + (part / 20) * (box.width - 16), y);
+    await page.waitForTimeout(60);
+    values.push(await page.getByLabel('Travel in time to an event').evaluate((it) => Number(it.value)));
+  }
+  // It follows the mouse all the way: nothing is drawn anew under it, and its width stays.
+  assert.deepEqual(values, [...values].sort((a, b) => b - a));
+  await page.mouse.up();
+  await page.getByTestId('travel').getByText(`At event 1 of ${last}`).waitFor();
+  await page.locator('[data-step=flight][data-word=Pending]').waitFor();
+  calm(page);
+  await page.done();
+});
+
+test('who has approved is not asked again, and the wait began before the first approval', async () => {
+  const run = await server.run({ text: plan('two-people', '  - stepId: sign\n    description: Release notes read?\n    approval: { approvers: 2 }\n') });
+  const before = (await server.until(run, forPerson)).ext.waitsFor.find((it) => it.stepId === 'sign');
+  const page = await open(server, `#/runs/${run}`, { actor: 'grace' });
+  await new Promise((done) => setTimeout(done, 1100));
+  await waits(page).getByRole('button', { name: 'Answer' }).click();
+  await page.getByTestId('asked').getByText('Release notes read?').waitFor();
+  await page.getByRole('dialog').getByRole('button', { name: 'Approve', exact: true }).click();
+  await waits(page).getByText('1 of 2 approvals by grace; another person must approve').waitFor();
+  await waits(page).getByTestId('forbidden').getByText('grace has approved already').waitFor();
+  assert.ok(await waits(page).getByRole('button', { name: 'Answer' }).isDisabled());
+  const after = (await server.ask('GET', `/api/v1/runs/${run}`)).ext.waitsFor.find((it) => it.stepId === 'sign');
+  assert.equal(after.since, before.since);
+  calm(page);
+  await page.done();
+});
+
+test('only stderr finds the lines in the whole log, not only in the part that is here', async () => {
+  const run = await server.run({ text: plan('noisy', `  - stepId: print\n    tool:\n      kind: python\n      code: |\n        import sys, time\n        print("the only problem", file=sys.stderr, flush=True)\n        time.sleep(0.3)\n        for n in range(20000):\n            print("line", n, "x" * 60)\n`) });
+  await server.until(run, (it) => it.status === 'COMPLETED', 60_000);
+  const page = await open(server, `#/runs/${run}?tab=logs`);
+  await page.getByTestId('log').getByText('line 19999').waitFor();
+  assert.equal(await page.getByTestId('log').getByText('the only problem').count(), 0);
+  await page.getByLabel('only stderr').check();
+  await page.getByTestId('log').getByText('the only problem').waitFor();
+  await page.getByText('1 line', { exact: true }).waitFor();
+  // The line leads to its place in the log.
+  await page.getByTestId('log').getByRole('button', { name: 'the only problem' }).click();
+  await page.getByTestId('log').getByText('line 0 ').waitFor();
+  calm(page);
+  await page.done();
+});
+
+test('a run that waits for its approval says so, and one that succeeded is not offered to be retried', async () => {
+  const run = await server.run({ text: plan('asks-first', '  - stepId: only\n    tool: { kind: noop }\n', '  requiresApproval: true\n') });
+  const page = await open(server, `#/runs/${run}`);
+  await waits(page).getByText('A person approves the run; a cancel refuses it.').waitFor();
+  assert.equal(await page.getByTestId('facts').getByText('Duration').count(), 0);
+  await waits(page).getByRole('button', { name: 'Approve', exact: true }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Approve', exact: true }).click();
+  await state(page).getByText('COMPLETED').waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Retry', exact: true }).count(), 0);
+  await page.getByRole('button', { name: 'More' }).click();
+  await page.getByRole('menuitem', { name: 'Repeat the run' }).waitFor();
+  await page.keyboard.press('Escape');
+  assert.equal(await page.evaluate(() => document.activeElement?.textContent?.trim()), 'More');
+  calm(page);
   await page.done();
 });

@@ -454,10 +454,10 @@ fn timed(state: &State, kind: TimerKind, due: Time) -> Option<StepRef> {
 fn queued(state: &State, now: Time) -> Reason {
     match state.start_after().filter(|at| *at > now) {
         Some(at) => {
-            let what = format!("its time to start, {}", at.to_rfc3339());
+            let left = duration(at.since(now));
             let reason = Reason {
-                left: format!(", in {}", duration(at.since(now))),
-                ..Reason::new("start", None, what)
+                left: format!(", {}, in {left}", at.to_rfc3339()),
+                ..Reason::new("start", None, "its time to start")
             };
             reason.until(Some(at))
         }
@@ -465,10 +465,18 @@ fn queued(state: &State, now: Time) -> Reason {
     }
 }
 
-/// When something was last said about each step-run: a step that waits has waited since then.
+/// When something was last said about each step-run: a step that waits has waited since then. An answer that does not end
+/// a wait does not begin it anew.
 fn last_events(view: &RunView) -> BTreeMap<StepRef, Time> {
+    let is_answer = |event: &&Event| {
+        matches!(
+            event.body,
+            Body::StepAnswered { .. } | Body::StepApproved { .. }
+        )
+    };
     let events = view.events.iter();
     events
+        .filter(|event| !is_answer(event))
         .filter_map(|event| Some((event.body.step()?, event.at)))
         .collect()
 }

@@ -684,7 +684,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Find the lines of the log of one execution of a step that contain a text. One request searches about 16 MiB: search on
+         * Find the lines of the log of one execution of a step that contain a text, or that are of one stream. One request searches about 16 MiB: search on
          *     at `next` until it is `size`.
          */
         get: operations["get_runs_run_logs_step_execution_search"];
@@ -9276,9 +9276,11 @@ export interface operations {
     };
     get_runs_run_logs_step_execution_search: {
         parameters: {
-            query: {
-                /** @description The text that lines contain; upper and lower case are the same. */
-                text: string;
+            query?: {
+                /** @description The text that lines contain; upper and lower case are the same. Absent: every line of `stream`. */
+                text?: string;
+                /** @description Only lines of this stream: `out`, `err` or `note`. Absent: lines of all streams that contain `text`. */
+                stream?: string;
                 /** @description Only lines that begin at this byte or later. */
                 from?: number;
                 /** @description At most this many lines; 200 if absent, 1000 at most. */

@@ -50,3 +50,6 @@ export function marked(piece: string, needle: string): string[] {
   found.push(piece.slice(from));
   return found;
 }
+
+/** A size as people read it. */
+export const bytes = (n: number): string => (n < 1024 ? `${n} B` : n < 1 << 20 ? `${(n / 1024).toFixed(1)} KiB` : `${(n / (1 << 20)).toFixed(1)} MiB`);
