@@ -169,7 +169,7 @@ test('an emergency stop raises an alert, which leads to its run and its explanat
   await page.getByRole('dialog').getByRole('combobox').selectOption('EMERGENCY_STOP');
   await page.getByRole('dialog').getByText('Ends the run at once').waitFor();
   await page.getByLabel('Reason, which the log keeps').fill('the hotel is on fire');
-  await button(page, 'Send a signal').click();
+  await button(page, 'Stop the run at once').click();
   await state(page).getByText('Cancelled').waitFor();
   await page.goto(`${server.url}/#/alerts`);
   const row = page.getByRole('row').filter({ hasText: run }).first();
