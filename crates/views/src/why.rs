@@ -232,19 +232,18 @@ pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> 
     let sources = wake_sources(&view.plan, &view.state);
     let mut all = Vec::new();
     for source in sources {
-        match source {
+        // The end of a hold is told with the step that is held.
+        if let WakeSource::Timer { kind, .. } = source
+            && kind == TimerKind::Hold
+        {
+            continue;
+        }
+        let is_held = matches!(source, WakeSource::Operator) && view.state.pause().is_none();
+        if !is_held {
+            all.push(teller.reason(source));
+        } else if !all.iter().any(|it: &Reason| it.kind == "operator") {
             // There is one source for each step that is held: all of them are told with the first one.
-            WakeSource::Operator if view.state.pause().is_none() => {
-                if !all.iter().any(|it: &Reason| it.kind == "operator") {
-                    all.extend(teller.held());
-                }
-            }
-            // The end of a hold is told with the step that is held.
-            WakeSource::Timer {
-                kind: TimerKind::Hold,
-                ..
-            } => {}
-            source => all.push(teller.reason(source)),
+            all.extend(teller.held());
         }
     }
     all
