@@ -2,6 +2,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { readFileSync } from 'node:fs';
+import { Redis } from '../tests/redis.mjs';
 import { APPROVAL, closeBrowser, FAILS_ONCE, open, SAGA, Served } from '../tests/support.mjs';
 
 const OUT = process.env.STEPWELL_IMAGES ?? '../docs/images';
@@ -32,6 +33,14 @@ await server.ask('POST', '/api/v1/tokens', { name: 'ada', roles: ['admin'] }, ac
 await server.ask('PUT', '/api/v1/webhooks/github', { target: { start: { definition: 'hello-loop', params: { greeting: 'Hello from GitHub' } } }, signature: { github: {} }, secret: '${secret:HOOK}', headers: ['X-GitHub-Event'] }, act('grace'));
 await server.ask('PUT', '/api/v1/webhooks/payments', { target: { event: { type: 'payment.done', keyFrom: '/order/id' } }, signature: { stripe: { windowSeconds: 300 } }, secret: '${secret:HOOK}', enabled: false }, act('ada'));
 await server.ask('PUT', '/api/v1/sinks/warehouse', { address: 'webhook:http://127.0.0.1:9/events' }, act('ada')).catch(() => undefined);
+const redis = Redis.isThere() ? await new Redis().start() : undefined;
+if (redis) {
+  await server.ask('PUT', '/api/v1/sources/orders', { address: `redis://127.0.0.1:${redis.port}/?stream=orders`, target: { start: { definition: 'hello-loop', params: { greeting: 'Hello, customer' } } }, maxBody: 65536 }, act('ada'));
+  for (const [id, data] of [['o-1', '{"people":["Ada"]}'], ['o-2', '{"people":["Grace"]}'], ['o-2', '{"people":["Grace"]}'], ['o-3', 'x'.repeat(70_000)]]) redis.ask('XADD', 'orders', '*', 'id', id, 'data', data);
+}
+await server.ask('PUT', '/api/v1/sources/payments', { address: 'nats://127.0.0.1:9/PAYMENTS', target: { event: { type: 'payment.done', keyFrom: '/order/id' } } }, act('grace'));
+await server.ask('PUT', '/api/v1/sources/returns', { address: 'amqp://127.0.0.1:9/?queue=returns', target: { event: { type: 'order.returned' } }, enabled: false }, act('grace'));
+for (const parcel of ['p-1', 'p-2']) await start({ definition: { text: 'workflowType: parcels\nworkflowVersion: 1\nsteps:\n  - {stepType: SHIP}\n' }, params: { parcel }, labels: { team: 'blue' } }, 'otto');
 const burning = await start({ definition: { text: SAGA } }, 'ada');
 await server.until(burning, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'), 60_000);
 await server.ask('POST', `/api/v1/runs/${burning}/signals`, { signalType: 'EMERGENCY_STOP', reason: 'the hotel is on fire', payload: { reason: 'the hotel is on fire' } }, act('ada'));
@@ -44,6 +53,8 @@ await new Promise((done) => setTimeout(done, 4000));
 const PAGES = [
   ['welcome', '', empty],
   ['runs', '#/runs'],
+  ['runs-held', '#/runs?held=1'],
+  ['runs-bulk', '#/runs', server, async (page) => { for (const box of (await page.getByRole('checkbox', { name: /^Select run_/ }).all()).slice(0, 8)) await box.check(); await page.getByRole('button', { name: 'Pause', exact: true }).click(); await page.getByTestId('bulk-says').waitFor(); }],
   ['run-graph', `#/runs/${busy}?step=greet`],
   ['run-guards', `#/runs/${runs.routing}`],
   ['run-failed', `#/runs/${runs.rollback}?step=car`],
@@ -53,6 +64,7 @@ const PAGES = [
   ['run-logs', `#/runs/${runs.rollback}?tab=logs&step=car`],
   ['run-state', `#/runs/${runs.hello}?tab=state`],
   ['run-compensation', `#/runs/${runs.rollback}?tab=compensation`],
+  ['run-evidence', `#/runs/${runs.rollback}?tab=evidence`],
   ['run-time-travel', `#/runs/${runs.rollback}?at=9`],
   ['run-cancel', `#/runs/${runs.saga}`, server, async (page) => { await page.getByRole('button', { name: 'Cancel' }).click(); await page.getByTestId('undo-preview').getByText('Would be undone').waitFor(); }],
   ['run-held', `#/runs/${runs.held}`],
@@ -64,6 +76,7 @@ const PAGES = [
   ['start', '#/definitions/hello-loop', server, async (page) => { await page.getByRole('button', { name: 'Start a run' }).click(); await page.getByLabel('greeting').waitFor(); }],
   ['schedules', '#/schedules?name=every-minute'],
   ['webhooks', '#/webhooks?name=github'],
+  ['sources', '#/sources?name=payments'],
   ['queue', '#/queue'],
   ['outbox', '#/outbox'],
   ['alerts', '#/alerts'],
@@ -90,5 +103,6 @@ for (const [name, hash, of = server, then] of PAGES) {
   console.log(`screenshots: ${name}`);
 }
 await closeBrowser();
+await redis?.stop();
 await empty.stop();
 await server.stop();

@@ -6,16 +6,8 @@ import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { APPROVAL, closeBrowser, FAILS_ONCE, HOOK_SECRET, open, SAGA, Served } from './support.mjs';
+import { APPROVAL, button, calm, closeBrowser, FAILS_ONCE, GREETS, HOOK_SECRET, open, refused, SAGA, Served, state } from './support.mjs';
 
-const GREETS = `apiVersion: noetl.io/v2
-kind: Playbook
-metadata: { name: greets }
-workload: { greeting: Hello, times: 1, loud: false }
-workflow:
-  - step: greet
-    tool: { kind: shell, cmds: ["echo {{ workload.greeting }}"] }
-`;
 const WAITS = `workflowType: waits-for-money
 workflowVersion: 1
 steps:
@@ -31,16 +23,6 @@ after(async () => {
   await closeBrowser();
   await server.stop();
 });
-const state = (page) => page.getByTestId('state');
-const calm = (page) => assert.deepEqual(page.complaints, []);
-/** The refusal in a dialog: its code leads to its page. */
-async function refused(page, code, words) {
-  const alert = page.getByRole('dialog').getByRole('alert');
-  await alert.getByText(words).waitFor();
-  assert.equal(await alert.getByRole('link').textContent(), code);
-  assert.equal(await alert.getByRole('link').getAttribute('href'), `#/errors/${code}`);
-}
-const button = (page, name) => page.getByRole('dialog').getByRole('button', { name, exact: true });
 
 test('a schedule is made, refused, changed, paused, resumed and deleted', async () => {
   const page = await open(server, '#/schedules', { actor: 'grace' });
@@ -322,32 +304,19 @@ test('manual work is completed from the inbox, with its output', async () => {
   await page.done();
 });
 
-test('failed runs are retried at once, and those that refuse say why', async () => {
-  const own = await new Served().start();
-  const bad = GREETS.replace('echo {{ workload.greeting }}', 'echo no >&2; exit 2');
-  const runs = [await own.run({ text: bad }), await own.run({ text: GREETS })];
-  await own.until(runs[0], (it) => it.status === 'FAILED');
-  await own.until(runs[1], (it) => it.status === 'COMPLETED');
-  const page = await open(own, '#/runs');
-  for (const run of runs) await page.getByLabel(`Select ${run}`).check();
-  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
-  await page.getByRole('dialog').getByText('Nothing has happened yet').waitFor();
-  await page.keyboard.press('Escape');
-  await page.getByRole('button', { name: 'Retry', exact: true }).click();
-  await button(page, 'Retry 2 runs').click();
-  await page.waitForFunction(() => document.querySelectorAll('[role=rowgroup] [role=row]').length >= 3);
-  calm(page);
-  await page.done();
-  await own.stop();
-});
-
 test('a revision is deprecated and taken back; its definition is approved by a person before it starts', async () => {
   await server.register(APPROVAL, 'pay-out.yaml');
   const page = await open(server, '#/definitions/pay-out');
   await page.getByRole('button', { name: 'Deprecate' }).click();
+  // It is said first what stops, and asked why.
+  await page.getByRole('dialog').getByText('not by schedules, webhooks, sources').waitFor();
+  await page.getByLabel('Reason').fill('it pays twice');
+  await button(page, 'Deprecate').click();
   await page.getByRole('button', { name: 'Take the deprecation back' }).waitFor();
+  await page.getByText('it pays twice').waitFor();
   assert.ok(await page.getByRole('button', { name: 'Start a run' }).isDisabled());
   await page.getByRole('button', { name: 'Take the deprecation back' }).click();
+  await button(page, 'Take it back').click();
   await page.getByRole('button', { name: 'Deprecate' }).waitFor();
   calm(page);
   await page.done();
@@ -437,11 +406,13 @@ test('a page without a stream says when the server is away, and goes on by itsel
   await own.register(GREETS, 'greets.yaml');
   const page = await open(own, '#/schedules');
   await page.getByText('There is no schedule').waitFor();
-  await page.getByRole('status').getByText('Live').waitFor();
+  // Nothing tells of schedules: the page says when it has asked, and not that it is live.
+  await page.getByRole('status').getByText('Updated').waitFor();
+  await page.locator('aside').getByText(/Updated (now|\d+(\.\d)? s ago)/).waitFor();
   await own.kill();
   await page.getByText('The server cannot be reached.').first().waitFor();
   await own.start();
-  await page.getByRole('status').getByText('Live').waitFor();
+  await page.getByRole('status').getByText('Updated').waitFor();
   await own.ask('PUT', '/api/v1/schedules/late', { cron: '0 2 * * *', definition: 'greets' });
   await page.getByRole('row').filter({ hasText: 'late' }).waitFor();
   await page.done();

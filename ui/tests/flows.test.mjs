@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { APPROVAL, closeBrowser, FAILS_ONCE, open, SAGA, Served } from './support.mjs';
+import { APPROVAL, calm, closeBrowser, FAILS_ONCE, open, SAGA, Served, state } from './support.mjs';
 
 let server;
 before(async () => {
@@ -13,8 +13,6 @@ after(async () => {
   await closeBrowser();
   await server.stop();
 });
-const state = (page) => page.getByTestId('state');
-const calm = (page) => assert.deepEqual(page.complaints, []);
 
 test('an empty server welcomes, and an example starts with one click', async () => {
   const own = await new Served().start();

@@ -83,7 +83,7 @@ test('a timeline of 10,000 bars', async () => {
 
 test('100,000 runs', async () => {
   const began = Date.now();
-  const filled = await new Served([], process.env.STEPWELL_FILLED, FILL).start();
+  const filled = await new Served([], process.env.STEPWELL_FILLED, { bin: FILL }).start();
   await filled.register('workflowType: waits\nworkflowVersion: 1\nsteps:\n  - { stepType: HOLD, waitFor: { event: never, timeout: 24h } }\n', 'waits.yaml');
   // A store that has the runs already may be given.
   let next = process.env.STEPWELL_FILLED ? RUNS : 0;

@@ -17,6 +17,7 @@ before(async () => {
   failed = await server.run({ text: SAGA.replace('actionId: newsletter, order: 3, portFamily: demo, operation: "mail:send", sideEffecting: true, tool: { kind: noop }', 'actionId: newsletter, order: 3, portFamily: demo, operation: "mail:send", tool: { kind: shell, cmds: ["echo no mail >&2; exit 1"] }, retryPolicy: { maxAttempts: 1 }') });
   await server.ask('PUT', '/api/v1/schedules/nightly', { cron: '0 2 * * *', definition: 'pay-out' });
   await server.ask('PUT', '/api/v1/webhooks/hook', { target: { start: { definition: 'pay-out', params: { amount: 1 } } }, signature: { generic: { header: 'X-Signature' } }, secret: '${secret:HOOK}' });
+  await server.ask('PUT', '/api/v1/sources/orders', { address: 'nats://127.0.0.1:9/ORDERS', target: { event: { type: 'order.placed', keyFrom: '/order/id' } } });
   await server.ask('PUT', '/api/v1/sinks/warehouse', { address: 'webhook:http://127.0.0.1:9/events' });
   await server.ask('POST', '/api/v1/tokens', { name: 'nightly', roles: ['operator'], tenant: 'acme' });
   await server.until(failed, (it) => it.status === 'FAILED');
@@ -32,7 +33,7 @@ const PAGES = () => [
   [`#/runs/${run}`, 'booking'],
   [`#/runs/${run}?step=hotel&at=8`, 'booking'],
   [`#/runs/${failed}`, 'booking'],
-  ...['timeline', 'events', 'logs', 'state', 'compensation'].map((tab) => [`#/runs/${failed}?tab=${tab}&step=newsletter`, 'booking']),
+  ...['timeline', 'events', 'logs', 'state', 'compensation', 'evidence'].map((tab) => [`#/runs/${failed}?tab=${tab}&step=newsletter`, 'booking']),
   ['#/inbox', 'Inbox'],
   ['#/definitions', 'Definitions'],
   ['#/definitions/pay-out', 'pay-out'],
@@ -40,6 +41,7 @@ const PAGES = () => [
   ['#/definitions?new=1', 'New definition'],
   ['#/schedules?name=nightly', 'Schedules'],
   ['#/webhooks?name=hook', 'Webhooks'],
+  ['#/sources?name=orders', 'Sources'],
   ['#/queue', 'Queue and workers'],
   ['#/outbox', 'Outbox'],
   ['#/alerts', 'Alerts'],

@@ -1,4 +1,5 @@
 // What the tests of the browser share: a real server on a store of its own, a real browser, and requests beside it.
+import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, request as plainRequest } from 'node:http';
@@ -18,14 +19,15 @@ const CONFIG = '[security.network]\nopen = ["loopback"]\n';
 
 /** A `stepwell serve` that ends with the test. */
 export class Served {
-  constructor(args = [], folder, bin = BIN) {
+  constructor(args = [], folder, { bin = BIN, config = '' } = {}) {
     this.bin = bin;
+    this.config = config;
     this.folder = folder ?? mkdtempSync(join(tmpdir(), 'stepwell-ui-'));
     this.args = args;
     this.port = 0;
   }
   async start() {
-    writeFileSync(join(this.folder, 'stepwell.toml'), CONFIG);
+    writeFileSync(join(this.folder, 'stepwell.toml'), CONFIG + this.config);
     const child = spawn(this.bin, ['serve', '--listen', `127.0.0.1:${this.port}`, '--store', join(this.folder, 'stepwell.db'), ...this.args], { cwd: this.folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, STEPWELL_STORE: '', STEPWELL_CONFIG: '', STEPWELL_SECRET_HOOK: HOOK_SECRET } });
     this.child = child;
     this.url = await new Promise((done, failed) => {
@@ -111,6 +113,20 @@ export async function open(server, hash = '#/runs', { theme = 'light', width = 1
   return page;
 }
 
+/** The state of the run that the page shows. */
+export const state = (page) => page.getByTestId('state');
+/** Nothing was complained about. */
+export const calm = (page) => assert.deepEqual(page.complaints, []);
+/** A button of the dialog. */
+export const button = (page, name) => page.getByRole('dialog').getByRole('button', { name, exact: true });
+/** The refusal in a dialog: its code leads to its page. */
+export async function refused(page, code, words) {
+  const alert = page.getByRole('dialog').getByRole('alert');
+  await alert.getByText(words).waitFor();
+  assert.equal(await alert.getByRole('link').textContent(), code);
+  assert.equal(await alert.getByRole('link').getAttribute('href'), `#/errors/${code}`);
+}
+
 const KINDS = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml', woff2: 'font/woff2' };
 
 /** A proxy that gives the server a path: `/deep/path/…`. With a bundle its files are served instead of those of the server. */
@@ -144,6 +160,15 @@ export async function proxied(server, prefix, bundle) {
   await new Promise((done) => proxy.listen(0, '127.0.0.1', done));
   return { base: `http://127.0.0.1:${proxy.address().port}${prefix}`, close: () => (proxy.closeAllConnections(), proxy.close()) };
 }
+
+export const GREETS = `apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: greets }
+workload: { greeting: Hello, times: 1, loud: false }
+workflow:
+  - step: greet
+    tool: { kind: shell, cmds: ["echo {{ workload.greeting }}"] }
+`;
 
 export const FAILS_ONCE = (folder) => `metadata:
   planId: fails-once

@@ -47,7 +47,12 @@ const SOURCES: &str = "ui";
 const BUNDLE: &str = "crates/server/ui";
 const LIST: &str = "crates/server/src/ui/bundle.rs";
 /// The tests of what people do.
-const FLOWS: &[&str] = &["tests/flows.test.mjs", "tests/flows-actions.test.mjs"];
+const FLOWS: &[&str] = &[
+    "tests/flows.test.mjs",
+    "tests/flows-actions.test.mjs",
+    "tests/flows-operations.test.mjs",
+    "tests/flows-fixed.test.mjs",
+];
 const TYPES: &str = "ui/src/api/schema.d.ts";
 /// The oldest Node that the tools run on.
 const NODE: u32 = 20;

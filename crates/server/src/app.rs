@@ -23,6 +23,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Caller, Gate};
+use crate::api::HeldSteps;
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
 use crate::feed::Feed;
@@ -52,6 +53,8 @@ pub(crate) struct App {
     parts: AppParts,
     /// The changes of all runs.
     pub(crate) feed: Feed,
+    /// The failed steps that wait for an operator, as far as they were asked for.
+    pub(crate) held_steps: HeldSteps,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     readers: Arc<Semaphore>,
@@ -120,6 +123,7 @@ impl App {
         App {
             parts,
             feed: Feed::new(),
+            held_steps: HeldSteps::default(),
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(readers)),
         }

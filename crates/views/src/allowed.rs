@@ -115,29 +115,28 @@ impl Asked<'_> {
     }
 
     fn about(&self, name: &'static str, step: Option<&str>, command: Command) -> Action {
-        let mut copy = self.view.state.clone();
-        if let Some(refused) = self.approved_before(&command) {
-            return Action {
-                name,
-                step: step.map(str::to_owned),
-                refused: Some(refused),
-            };
-        }
-        let refused = match decide(&self.view.plan, &mut copy, command, &self.env) {
-            Ok(decision) => match decision.reply {
-                Reply::Refused(rejection) => Some(rejection),
-                Reply::Done
-                | Reply::Created { .. }
-                | Reply::Claimed(_)
-                | Reply::Duplicate(_)
-                | Reply::RetryRun { .. } => None,
-            },
-            Err(rejection) => Some(rejection),
-        };
+        let before = self.approved_before(&command);
         Action {
             name,
             step: step.map(str::to_owned),
-            refused,
+            refused: before.or_else(|| refusal(self.view, command, &self.env)),
         }
+    }
+}
+
+/// Why the kernel would refuse a command now; none if it would not. Nothing is changed.
+#[must_use]
+pub fn refusal(view: &RunView, command: Command, env: &Env) -> Option<Rejection> {
+    let mut copy = view.state.clone();
+    match decide(&view.plan, &mut copy, command, env) {
+        Ok(decision) => match decision.reply {
+            Reply::Refused(rejection) => Some(rejection),
+            Reply::Done
+            | Reply::Created { .. }
+            | Reply::Claimed(_)
+            | Reply::Duplicate(_)
+            | Reply::RetryRun { .. } => None,
+        },
+        Err(rejection) => Some(rejection),
     }
 }

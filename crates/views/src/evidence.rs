@@ -1,7 +1,10 @@
 //! What an auditor gets of a run: one record for every attempt, every end and everything that a person decided.
 
-use serde_json::{Value as Json, json};
-use stepwell_dialects::actions::evidence::{Evidence, EvidenceFinding, evidence, verify};
+use schemars::JsonSchema;
+use serde::Serialize;
+use stepwell_dialects::actions::evidence::{
+    CompensationSummary, Evidence, EvidenceFinding, evidence, verify,
+};
 
 use crate::RunView;
 
@@ -22,16 +25,34 @@ impl RunEvidence {
         }
     }
 
+    /// The evidence for programs.
     #[must_use]
-    pub fn json(&self, view: &RunView) -> Json {
-        let summary = self.records.iter().find_map(|it| it.compensation.as_ref());
-        json!({
-            "schemaVersion": 1,
-            "runId": view.state.run_id(),
-            "records": self.records,
-            "compensation": summary,
-            "findings": self.findings,
-            "unknownToThisVersion": view.unknown_to_this_version(),
-        })
+    pub fn document(self, view: &RunView) -> EvidenceDocument {
+        let summary = self.records.iter().find_map(|it| it.compensation.clone());
+        EvidenceDocument {
+            schema_version: 1,
+            run_id: view.state.run_id().to_owned(),
+            compensation: summary,
+            records: self.records,
+            findings: self.findings,
+            unknown_to_this_version: view.unknown_to_this_version(),
+        }
     }
+}
+
+/// The evidence of a run for programs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EvidenceDocument {
+    /// The version of the shape of this document.
+    pub schema_version: u32,
+    pub run_id: String,
+    /// The records in the order of their chain.
+    pub records: Vec<Evidence>,
+    /// The result of all compensations; null if nothing was compensated.
+    pub compensation: Option<CompensationSummary>,
+    /// What is wrong with the chain; empty if nothing is.
+    pub findings: Vec<EvidenceFinding>,
+    /// Types of events that this version does not know.
+    pub unknown_to_this_version: Vec<String>,
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value as Json, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value as Json;
 use stepwell_engine::projector::{Gap, Projected, ResyncMode};
-use stepwell_kernel::snapshot::RunSnapshot;
+use stepwell_kernel::snapshot::{RunSnapshot, RunStatus};
 
 /// The word of the contract.
 fn word(mode: ResyncMode) -> &'static str {
@@ -60,24 +62,28 @@ impl<'a> Line<'a> {
 
     /// The moment as programs read it.
     #[must_use]
+    pub fn document(&self) -> RunMoment {
+        RunMoment {
+            run_id: self.snapshot.run_id.clone(),
+            status: self.snapshot.status.clone(),
+            stale: self.is_stale,
+            last_event_seq: self.snapshot.last_event_seq,
+            observed_seq: self.observed,
+            gap: self.gap.map(|gap| MissingEvents {
+                after: gap.before.last_event_seq,
+                next: gap.next,
+            }),
+            resync: self.resynced.map(word).map(str::to_owned),
+            lag_ms: u64::try_from(self.lag.as_millis()).unwrap_or(u64::MAX),
+            snapshot: self.snapshot.clone(),
+        }
+    }
+
+    /// The same as JSON.
+    #[must_use]
     pub fn json(&self) -> Json {
-        let gap = self.gap.map(|gap| {
-            json!({
-                "after": gap.before.last_event_seq,
-                "next": gap.next,
-            })
-        });
-        json!({
-            "runId": self.snapshot.run_id,
-            "status": self.snapshot.status.word(),
-            "stale": self.is_stale,
-            "lastEventSeq": self.snapshot.last_event_seq,
-            "observedSeq": self.observed,
-            "gap": gap,
-            "resync": self.resynced.map(word),
-            "lagMs": u64::try_from(self.lag.as_millis()).unwrap_or(u64::MAX),
-            "snapshot": self.snapshot,
-        })
+        // The shape has text keys and no fields that can fail.
+        serde_json::to_value(self.document()).unwrap_or_default()
     }
 
     /// The moment in one line for people.
@@ -85,6 +91,36 @@ impl<'a> Line<'a> {
     pub fn text(&self) -> String {
         text(&self.json())
     }
+}
+
+/// A run at a moment for programs: its snapshot, and how far it is behind the log.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunMoment {
+    pub run_id: String,
+    pub status: RunStatus,
+    /// Whether events are missing that could not be read again: the snapshot is that before the gap.
+    pub stale: bool,
+    /// The watermark: the last event that the snapshot has.
+    pub last_event_seq: u64,
+    /// The highest event that was seen.
+    pub observed_seq: u64,
+    /// The gap in the log; null if there is none.
+    pub gap: Option<MissingEvents>,
+    /// How the snapshot was made again: `FULL` or `FROM_SNAPSHOT`; null if it was not.
+    pub resync: Option<String>,
+    /// How long the snapshot was behind the log, in milliseconds.
+    pub lag_ms: u64,
+    pub snapshot: RunSnapshot,
+}
+
+/// A gap in the numbers of events.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct MissingEvents {
+    /// The last event before the gap.
+    pub after: u64,
+    /// The event that came next.
+    pub next: u64,
 }
 
 /// A moment that was told as JSON, in one line for people.

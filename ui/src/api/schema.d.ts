@@ -417,6 +417,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/held": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the open runs that are held up: a step that nobody serves, a step that has failed and waits for an operator, or no free
+         *     slot.
+         * @description The conditions are those of the list of runs; `before` is not used, because there is one page. Failed steps are looked for in
+         *     the 500 newest runs that fit and that no server works on.
+         */
+        get: operations["get_runs_held"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run}": {
         parameters: {
             query?: never;
@@ -1379,6 +1401,8 @@ export interface components {
             /** @description The step that the person answered for; null for the approval of the run. */
             stepId: string | null;
         };
+        /** @description How an attempt, an action or a run ended. */
+        ActionOutcome: "Succeeded" | "Failed" | "Cancelled" | "Unknown";
         /**
          * @description Rules that decide whether a token may enter a step. The first rule that matches decides; if no rule matches, the
          *     token may enter.
@@ -1575,11 +1599,13 @@ export interface components {
         BulkAction: "pause" | "resume" | "cancel" | "cancel_and_undo" | "retry";
         /** @description What came of a bulk action. */
         BulkAnswer: {
-            /** @description How many runs are hit. */
+            /** @description How many runs are meant. */
             count: number;
             dryRun: boolean;
             /** @description Whether more runs fit than the limit allows. */
             more: boolean;
+            /** @description How many of them refuse, or would refuse. Each says why. */
+            refused: number;
             runs: components["schemas"]["BulkRow"][];
             /** @description How many of them are left out, because they are undoing their steps. */
             undoing: number;
@@ -1591,7 +1617,7 @@ export interface components {
             action: components["schemas"]["BulkAction"];
             /** @description All open runs are meant: needed where neither `filter` nor `runs` says which. */
             all?: boolean;
-            /** @description Only say what would be hit. True if absent: a request without it changes nothing. */
+            /** @description Only say what would be hit, and which runs would refuse and why. True if absent: a request without it changes nothing. */
             dryRun?: boolean;
             /** @description Which runs are meant. */
             filter?: components["schemas"]["RunQuery"];
@@ -1611,6 +1637,8 @@ export interface components {
             runId: string;
             status: string;
             undo?: components["schemas"]["RestOfUndo"] | null;
+            /** @description A dry run did not try this run, because the runs before took too long. */
+            untried?: boolean;
         };
         /** @description A run that a worker asks for in the middle of its work. */
         CalledRun: {
@@ -1671,6 +1699,22 @@ export interface components {
             path: string;
             /** @description The child's step whose output is the result; absent means the run's own output. */
             return_step?: string | null;
+        };
+        /** @description The result of one compensation. */
+        Compensated: {
+            actionId: string;
+            /**
+             * Format: uint32
+             * @description The number of attempts of the compensation.
+             */
+            attempts: number;
+            /**
+             * Format: uint32
+             * @description The number of executions of the compensation; greater than `attempts` if executions were lost.
+             */
+            executions: number;
+            /** @description The result of its compensation. */
+            outcome: components["schemas"]["UndoOutcome"];
         };
         /** @description A person or system cancelled the run while it was being undone. */
         CompensationInterruptedEvent: {
@@ -1774,6 +1818,13 @@ export interface components {
             /** @description The steps to undo, in this order */
             stepIds: string[];
         };
+        /** @description The results of the compensations of a run. */
+        CompensationSummary: {
+            /** @description Each compensation, in the order they ran. */
+            actions: components["schemas"]["Compensated"][];
+            /** @description How far the undoing came as a whole. */
+            rollback: components["schemas"]["Rollback"];
+        };
         /** @description The compiled net of a revision. */
         CompiledNet: {
             /** @description The hash of the plan. */
@@ -1796,6 +1847,26 @@ export interface components {
         };
         /** @description Whether a worker or a person ends a step. */
         Completion: "automatic" | "manual";
+        /** @description Metadata that ties a record to its run, its event and its effects outside. */
+        Correlation: {
+            /** @description The worker, or the person who decided. */
+            actor: string | null;
+            /** @description The event that the record was made from. */
+            eventId: string;
+            /**
+             * Format: uint64
+             * @description The sequence number of the event in the log of the run.
+             */
+            eventSeq: number;
+            /** @description The key that the action or compensation carried to the outside. */
+            idempotencyKey: string | null;
+            /** @description The tenant that the run belongs to. */
+            tenantId: string;
+            /** @description The person or system that started the run; absent if the start request named none. */
+            triggeredBy: string | null;
+            workflowId: string;
+            workflowVersion: string;
+        };
         /** @description What a token is made with. */
         CreateToken: {
             /** @description When the token ends, as `2026-03-01T08:00:00Z`; absent: after 365 days. */
@@ -2095,6 +2166,81 @@ export interface components {
             /** @description The type of the event. */
             type: string;
         };
+        /** @description One record of the chain. */
+        Evidence: {
+            /** @description The action; absent for records about the run itself. */
+            actionId: string | null;
+            /**
+             * Format: uint32
+             * @description Which attempt, from 1; 0 if there was none. An execution that was lost and its replacement are one attempt.
+             */
+            attempt: number;
+            /** @description The result of each compensation; only in a summary. */
+            compensation?: components["schemas"]["CompensationSummary"] | null;
+            /** @description The run, the event and the key that the record belongs to. */
+            correlation: components["schemas"]["Correlation"];
+            /** @description What a person said; absent if no person decided. The person is `correlation.actor`. */
+            decision?: components["schemas"]["PersonDecision"] | null;
+            endedAtIso: string;
+            /** @description The class of the error; absent if there was no failure. */
+            errorClass: string | null;
+            /** @description The error in words. */
+            errorMessage?: string | null;
+            /**
+             * Format: uint32
+             * @description The number of the execution, from 1: every claim by a worker is one. Absent if there was none.
+             */
+            execution?: number | null;
+            /** @description SHA-256 over the record's canonical JSON without `hash` and `signature`. */
+            hash: string;
+            /** @description What the record is about. */
+            kind: components["schemas"]["EvidenceKind"];
+            /** @description How the attempt, the action or the run ended. */
+            outcome: components["schemas"]["ActionOutcome"];
+            /** @description The hash of the record before; absent in the first. */
+            previousHash: string | null;
+            runId: string;
+            /**
+             * Format: uint32
+             * @description The version of this record's shape.
+             */
+            schemaVersion: number;
+            /** @description A signature over `hash`, if someone signed it. */
+            signature?: string | null;
+            /** @description When the attempt, the action or the run began. */
+            startedAtIso: string;
+        };
+        /** @description The evidence of a run for programs. */
+        EvidenceDocument: {
+            /** @description The result of all compensations; null if nothing was compensated. */
+            compensation: components["schemas"]["CompensationSummary"] | null;
+            /** @description What is wrong with the chain; empty if nothing is. */
+            findings: components["schemas"]["EvidenceFinding"][];
+            /** @description The records in the order of their chain. */
+            records: components["schemas"]["Evidence"][];
+            runId: string;
+            /**
+             * Format: uint32
+             * @description The version of the shape of this document.
+             */
+            schemaVersion: number;
+            /** @description Types of events that this version does not know. */
+            unknownToThisVersion: string[];
+        };
+        /** @description What can be wrong with a record. */
+        EvidenceFault: "hash_mismatch" | "chain_break" | "timestamp_not_monotonic";
+        /** @description Something that is wrong with a chain. */
+        EvidenceFinding: {
+            /** @description What is wrong with the record. */
+            fault: components["schemas"]["EvidenceFault"];
+            /**
+             * Format: uint
+             * @description The record's place in the chain, from 0.
+             */
+            index: number;
+        };
+        /** @description What a record is about. */
+        EvidenceKind: "attempt" | "transition" | "compensation_attempt" | "run_approval" | "answer" | "signal" | "change" | "stop" | "run" | "compensation_summary";
         /** @description What an open run waits for. */
         Explanation: {
             /** @description Whether the run has ended: then nothing can move it. */
@@ -2175,6 +2321,39 @@ export interface components {
             protocol: number;
             /** @description At most 1000. */
             taskTokens: string[];
+        };
+        /**
+         * @description What a run that is held up waits for.
+         * @enum {string}
+         */
+        HeldFor: "worker" | "operator" | "slot";
+        /** @description A run that is held up. */
+        HeldRun: {
+            run: components["schemas"]["RunRow"];
+            /** @description What it waits for and what to do, as a sentence. */
+            says: string;
+            /** @description Since when it waits. */
+            since: string;
+            /** @description The steps that hold it up, five at most. */
+            steps?: components["schemas"]["HeldStep"][];
+            waitsFor: components["schemas"]["HeldFor"];
+        };
+        /** @description The runs that are held up. */
+        HeldRuns: {
+            /** @description Whether there may be more than were looked at. */
+            more: boolean;
+            /** @description Newest first. */
+            runs: components["schemas"]["HeldRun"][];
+        };
+        /** @description A step that holds its run up. */
+        HeldStep: {
+            /** @description The operation that a worker must serve, if a worker is waited for. */
+            operation?: string | null;
+            /** @description The queue that a worker must serve, if a worker is waited for. */
+            queue?: string | null;
+            /** @description Since when its work is offered, or when it failed. */
+            since: string;
+            stepId: string;
         };
         /** @description A task that a worker has. */
         HeldTask: {
@@ -2640,18 +2819,37 @@ export interface components {
              */
             waiting: number;
         };
+        /** @description What a person or system said that decided something. */
+        PersonDecision: {
+            /** @description The names of the changed variables; only for changes. */
+            changed?: string[];
+            /** @description When the person completed the work, as the person says; only for answers. */
+            completedAtIso?: string | null;
+            /** @description Ids of evidence, or references to it. */
+            evidenceRefs?: string[];
+            /** @description Why, in the words of the person; absent if the person said nothing. */
+            reason?: string | null;
+            /** @description The type of the signal, such as `SKIP_STEP`; only for signals. */
+            signal?: string | null;
+            /** @description The id that the sender of the signal chose; only for signals. */
+            signalId?: string | null;
+        };
         /** @description Something that waits for a person. */
         PersonTask: {
             /** @description How many people have approved, where more than one must. */
             approvals?: number | null;
             /** Format: int32 */
             approvalsNeeded?: number | null;
+            /** @description What the definition says about the step, such as the question that is asked. */
+            description?: string | null;
             /** @description Why separation of duties forbids the caller to answer; absent if it does not. */
             forbidden?: string | null;
             /** @description `run_approval`, `approval` or `manual`. */
             kind: string;
             planId: string;
             runId: string;
+            /** @description Since when it is waited for. */
+            since?: string | null;
             /** @description Who started the run. */
             startedBy?: string | null;
             /** @description The step; absent for the approval of the whole run. */
@@ -2758,8 +2956,11 @@ export interface components {
         };
         /** @description A source to be kept. */
         PutSource: {
-            /** @description The address of the broker, such as `nats://HOST/STREAM`. Never with a password: `auth` names a secret. */
-            address: string;
+            /**
+             * @description The address of the broker, such as `nats://HOST/STREAM`. Never with a password: `auth` names a secret. Absent: a
+             *     source that is there keeps its address, of which answers show only a part.
+             */
+            address?: string | null;
             /** @description Whether messages are taken; true if absent. */
             enabled?: boolean;
             environment?: string | null;
@@ -3503,6 +3704,33 @@ export interface components {
             /** @description Place in the run's log, strictly increasing */
             runSeq: number;
         };
+        /** @description A run at a moment for programs: its snapshot, and how far it is behind the log. */
+        RunMoment: {
+            /** @description The gap in the log; null if there is none. */
+            gap: components["schemas"]["MissingEvents"] | null;
+            /**
+             * Format: uint64
+             * @description How long the snapshot was behind the log, in milliseconds.
+             */
+            lagMs: number;
+            /**
+             * Format: uint64
+             * @description The watermark: the last event that the snapshot has.
+             */
+            lastEventSeq: number;
+            /**
+             * Format: uint64
+             * @description The highest event that was seen.
+             */
+            observedSeq: number;
+            /** @description How the snapshot was made again: `FULL` or `FROM_SNAPSHOT`; null if it was not. */
+            resync: string | null;
+            runId: string;
+            snapshot: components["schemas"]["RunSnapshot"];
+            /** @description Whether events are missing that could not be read again: the snapshot is that before the gap. */
+            stale: boolean;
+            status: components["schemas"]["RunStatus"];
+        };
         /** @description A page of runs. */
         RunPage: {
             /**
@@ -3880,6 +4108,62 @@ export interface components {
             wakeAt?: string | null;
             /** @description The state in the words of the language, as far as status and substatus tell it. */
             word: string;
+        };
+        /** @description A run as the events of the contract show it. */
+        RunSnapshot: {
+            /** @description References to the artifacts of all steps; empty until the run has succeeded. */
+            artifacts: components["schemas"]["Artifact"][];
+            /** @description When the run ended, with any status; absent before the end. */
+            completedAt?: string | null;
+            /** @description The id that the engine itself has given to the run. */
+            engineRunRef?: string | null;
+            /** @description The error of the run; absent if the run has not failed. */
+            error?: components["schemas"]["SnapshotError"] | null;
+            /**
+             * Format: uint64
+             * @description The number of attempts of steps that have failed.
+             * @default 0
+             */
+            failedSteps: number;
+            /**
+             * Format: uint64
+             * @description How many steps are in flight while a paused run drains. Not a part of the projection: who shows the run adds it.
+             */
+            inFlight?: number | null;
+            /**
+             * Format: uint64
+             * @description The highest sequence number seen.
+             */
+            lastEventSeq: number;
+            /** @description The status in a sentence for people, added as `inFlight` is. */
+            message?: string | null;
+            /**
+             * Format: uint64
+             * @description The number of pauses that have begun.
+             * @default 0
+             */
+            pauses: number;
+            /**
+             * Format: uint64
+             * @description The number of pauses that have ended.
+             * @default 0
+             */
+            resumes: number;
+            runId: string;
+            /** @description When the run started; absent before the start. */
+            startedAt?: string | null;
+            /** @description The time of the event that reported the start, if that time is not `startedAt`. */
+            startedEventTime?: string | null;
+            status: components["schemas"]["RunStatus"];
+            /** @description Every attempt of every step that was seen, in the order they were first seen. */
+            steps: components["schemas"]["StepSnapshot"][];
+            /** @description Detail of the status. */
+            substatus?: string | null;
+            /**
+             * Format: uint64
+             * @description The time from the start to the end, in milliseconds.
+             */
+            totalDurationMs?: number | null;
         };
         /** @description Nothing can move: only tokens that may not enter and incomplete joins are left. */
         RunStalledEvent: {
@@ -8239,6 +8523,92 @@ export interface operations {
             };
         };
     };
+    get_runs_held: {
+        parameters: {
+            query?: {
+                /** @description Only runs with one of these statuses, separated by commas: PENDING, RUNNING, PAUSED, COMPLETED, FAILED, CANCELLED. */
+                status?: string;
+                /**
+                 * @description Only runs with this state, in the words of the language, which must be named too. A count takes the statuses that
+                 *     the state can have.
+                 */
+                state?: string;
+                /** @description Only runs of the definition with this name. */
+                plan?: string;
+                /** @description Only runs in this language: actions, dag, plan, playbook or linear. */
+                language?: string;
+                /** @description Only runs that have not ended. */
+                open?: boolean;
+                tenant?: string;
+                project?: string;
+                environment?: string;
+                /**
+                 * @description Only runs with all of these labels: `name=value`, separated by commas. A comma in a value is written as `\,` and
+                 *     a backslash as `\\`.
+                 */
+                labels?: string;
+                /**
+                 * @description Only runs with this text in their id, the name of their definition, their business key or the value of a label: at
+                 *     most 200 characters, which are taken as they are. The case of the letters A to Z does not matter.
+                 */
+                text?: string;
+                /** @description Only runs that have or had this business key. */
+                businessKey?: string;
+                /** @description Only child runs of the run with this id. */
+                parent?: string;
+                /** @description Only runs that were created at this time or later, as `2026-03-01T08:00:00Z`. */
+                createdFrom?: string;
+                /** @description Only runs that were created before this time. */
+                createdUntil?: string;
+                /** @description Only runs that ended at this time or later. */
+                endedFrom?: string;
+                /** @description Only runs that ended before this time. */
+                endedUntil?: string;
+                /** @description At most this many runs. A list has 50 if absent and 500 at most, a bulk action 1000; a count ignores it. */
+                limit?: number;
+                /** @description Only runs older than this one: the `next` of the page before, or the id of a run. A count ignores it. */
+                before?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HeldRuns"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
     get_runs_run: {
         parameters: {
             query?: never;
@@ -9025,7 +9395,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["EvidenceDocument"];
                 };
             };
             403: {
@@ -9407,7 +9777,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RunMoment"];
                 };
             };
             400: {
@@ -9567,7 +9937,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": components["schemas"]["RunMoment"];
                 };
             };
             403: {

@@ -18,6 +18,8 @@ export class Stream {
   constructor(
     private path: string,
     private hooks: { last: () => string | undefined; told: (told: Told) => void; opened?: () => void; failed?: (problem: Problem) => void },
+    /** The stream tells of everything that the page shows; else it only says when to ask again. */
+    readonly covers = true,
   ) {
     live.add(this);
     void this.run();
@@ -51,6 +53,7 @@ export class Stream {
         if (this.closed) return;
         if (error instanceof Problem && [400, 401, 403, 404].includes(error.status)) {
           this.state = 'ended';
+          if (error.status === 401) identity.onUnauthorised?.();
           this.hooks.failed?.(error);
           return;
         }
@@ -97,11 +100,23 @@ export class Stream {
   }
 }
 
+/** Something that is asked for again every few seconds, and when it was answered last. */
+export interface Polled {
+  readonly at: number | undefined;
+}
+
 /** Whether everything that the page shows is live. */
 class Live {
   streams: Stream[] = $state.raw([]);
+  polled: Polled[] = $state.raw([]);
   /** Whether the last request had an answer. Pages without a stream ask again every few seconds. */
   private reached = $state(true);
+  /** Of a page that no stream covers: when its oldest part was read. */
+  readAt: number | undefined = $derived.by(() => {
+    if (!this.polled.length || this.streams.some((it) => it.covers)) return undefined;
+    const times = this.polled.map((it) => it.at);
+    return times.includes(undefined) ? undefined : Math.min(...(times as number[]));
+  });
   state: StreamState = $derived.by(() => {
     if (!this.reached) return 'offline';
     const states = this.streams.map((it) => it.state).filter((it) => it !== 'ended');
@@ -119,6 +134,11 @@ class Live {
   }
   drop(stream: Stream) {
     untrack(() => (this.streams = this.streams.filter((it) => it !== stream)));
+  }
+  /** Counts what is polled; the answer ends it. */
+  poll(polled: Polled): () => void {
+    untrack(() => (this.polled = [...this.polled, polled]));
+    return () => untrack(() => (this.polled = this.polled.filter((it) => it !== polled)));
   }
 }
 export const live = new Live();

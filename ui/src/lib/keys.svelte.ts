@@ -27,11 +27,16 @@ class Keys {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.composedPath()[0];
     if (target instanceof HTMLElement && (target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName))) {
-      // In an editor the key closes what the editor shows.
-      if (event.key === 'Escape' && !target.isContentEditable) target.blur();
+      // In an editor the key closes what the editor shows. In a search it would empty the field: the text stays, as does the filter.
+      if (event.key === 'Escape' && !target.isContentEditable) {
+        if (target instanceof HTMLInputElement && target.type === 'search') event.preventDefault();
+        target.blur();
+      }
       return;
     }
     if (document.querySelector('dialog[open]')) return;
+    // What has the focus does what it does: a key of the page must not take it away.
+    if (['Enter', ' '].includes(event.key) && target instanceof Element && target.closest('a, button, summary, [role=tab], [role=menuitem]')) return;
     const pair = this.before ? `${this.before} ${event.key}` : event.key;
     this.before = '';
     const layers = [...this.layers].reverse();

@@ -1,5 +1,6 @@
 // Who uses the page, and what this person may do. On an open server people say who they are; else they have a token.
 import { api, identity, Problem, type Schemas } from '../api/client';
+import { isSendable } from './names';
 
 type Right = 'view' | 'operate' | 'engineer' | 'approve' | 'administer' | 'work';
 const ACTOR = 'stepwell-actor';
@@ -8,13 +9,21 @@ const ROLE = 'stepwell-role';
 class Session {
   info: Schemas['SessionInfo'] | undefined = $state();
   needsToken = $state(false);
+  /** There was a session, and it is over: its time has come, or its token was revoked. */
+  hasEnded = $state(false);
   problem: Problem | undefined = $state();
   isOpen = $derived(this.info?.access === 'open');
+  /** The dialog about who one is. */
+  asks = $state(false);
+  /** Changes with the person: what a page has read for one person is not for another. */
+  who = $derived(`${this.info?.name ?? ''}|${this.info?.roles.join() ?? ''}|${this.info?.tenant ?? ''}`);
 
   constructor() {
-    identity.actor = localStorage.getItem(ACTOR) ?? undefined;
+    const kept = localStorage.getItem(ACTOR);
+    identity.actor = kept && isSendable(kept) ? kept : undefined;
     identity.role = localStorage.getItem(ROLE) ?? undefined;
     identity.onUnauthorised = () => {
+      this.hasEnded ||= !!this.info;
       this.info = undefined;
       this.needsToken = true;
     };
@@ -27,14 +36,18 @@ class Session {
       this.take(await api.get('/api/v1/session'));
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      if (error.status === 401) this.needsToken = true;
-      else this.problem = error;
+      if (error.status === 401) {
+        this.hasEnded ||= !!this.info;
+        this.info = undefined;
+        this.needsToken = true;
+      } else this.problem = error;
     }
   }
   private take(info: Schemas['SessionInfo']) {
     identity.csrf = info.csrf ?? undefined;
     this.info = info;
     this.needsToken = false;
+    this.hasEnded = false;
     this.problem = undefined;
   }
   async signIn(token: string) {

@@ -20,6 +20,7 @@ export function millis(text: string | null | undefined): number | undefined {
 /** `120 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`: as the command writes durations. */
 export function duration(ms: number): string {
   if (ms < 0) ms = 0;
+  if (ms === 0) return '0 s';
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${ms < 10_000 ? (ms / 1000).toFixed(1) : Math.floor(ms / 1000)} s`;
   const two = (big: number, unit: string, small: number, less: string) => (small ? `${big} ${unit} ${small} ${less}` : `${big} ${unit}`);
@@ -60,6 +61,12 @@ export function relative(text: string, now = clock.now): string {
     return `${Math.floor(s / 86_400)} d`;
   };
   return gap < 0 ? `${coarse(-gap)} ago` : `in ${coarse(gap)}`;
+}
+
+/** How long ago something was read: `now`, `3 s ago`. */
+export function ago(at: number, now = clock.now): string {
+  const s = Math.floor((now - at) / 1000);
+  return s < 1 ? 'now' : `${duration(s * 1000).replace('.0 ', ' ')} ago`;
 }
 
 export function utc(text: string): string {

@@ -1,10 +1,14 @@
 // The list of runs: pages from the server, live changes, counts. The filters are in the address.
-import { address, headers, Problem, send, type Schemas } from '../api/client';
+import { address, api, headers, Problem, send, type Schemas } from '../api/client';
 import { Stream } from '../api/stream.svelte';
 
 export type RunRow = Schemas['RunRow'];
+export type Held = Schemas['HeldRun'];
 export type Filter = Record<string, string>;
 const PAGE = 200;
+/** How often it is asked which runs are held up: a worker that comes or goes changes no run. */
+const HELD_MS = 3000;
+const MOST_HELD = 500;
 /** Pages that a filter leaves empty are passed over, so many at a time. */
 const EMPTY_PAGES = 20;
 
@@ -16,15 +20,25 @@ export class RunList {
   problem: Problem | undefined = $state.raw();
   counts: Record<string, number> = $state.raw({});
   total: number | undefined = $state();
+  /** There may be more runs than were counted. */
+  partial = $state(false);
+  /** The runs that are held up, by id: a step that nobody serves, or no free slot. */
+  held: Map<string, Held> = $state.raw(new Map());
+  moreHeld = $state(false);
   private mark: string | undefined;
   private stream?: Stream;
   private index = new Map<string, number>();
   private turn = 0;
+  private heldTimer?: ReturnType<typeof setInterval>;
   private timers: { counts?: ReturnType<typeof setTimeout>; first?: ReturnType<typeof setTimeout>; retry?: ReturnType<typeof setTimeout> } = {};
 
   constructor(private filter: Filter) {}
 
   async start() {
+    void this.askHeld();
+    this.heldTimer = setInterval(() => {
+      if (!document.hidden) void this.askHeld();
+    }, HELD_MS);
     await this.first();
     void this.count();
     this.stream = new Stream('/api/v1/stream', {
@@ -39,14 +53,36 @@ export class RunList {
   stop() {
     this.turn++;
     this.stream?.close();
+    clearInterval(this.heldTimer);
     clearTimeout(this.timers.counts);
     clearTimeout(this.timers.first);
     clearTimeout(this.timers.retry);
   }
 
   private async page(before?: string): Promise<{ page: Schemas['RunPage']; mark: string | null }> {
+    if (this.filter.held) {
+      const found = await this.readHeld(this.filter);
+      return { page: { runs: found.runs.map((it) => it.run), next: undefined }, mark: null };
+    }
     const response = await send('GET', address('/api/v1/runs', {}, { ...this.filter, limit: PAGE, before }));
     return { page: (await response.json()) as Schemas['RunPage'], mark: response.headers.get('stepwell-watermark') };
+  }
+  private readHeld({ held: _, ...rest }: Filter): Promise<Schemas['HeldRuns']> {
+    return api.get('/api/v1/runs/held', { query: { ...rest, limit: MOST_HELD } });
+  }
+  /** Which runs are held up, whatever their status. */
+  private async askHeld() {
+    const { status: _, state: __, ...rest } = this.filter;
+    try {
+      const found = await this.readHeld(rest);
+      const held = new Map(found.runs.map((it) => [it.run.runId, it]));
+      const isOther = held.size !== this.held.size || [...held.keys()].some((it) => !this.held.has(it));
+      this.held = held;
+      this.moreHeld = found.more;
+      if (this.filter.held && isOther && this.loaded) await this.first();
+    } catch {
+      // Asked again soon; the stream says that the server is away.
+    }
   }
   /** Pages until one has rows. */
   private async pages(before?: string) {
@@ -125,26 +161,33 @@ export class RunList {
     try {
       const { page } = await this.page();
       if (turn !== this.turn) return;
+      if (this.filter.held) {
+        this.take(page.runs);
+        return;
+      }
       const known = new Set(page.runs.map((it) => it.runId));
       if (page.runs.some((it) => this.index.has(it.runId))) this.take([...page.runs, ...this.rows.filter((it) => !known.has(it.runId))]);
       else {
         this.next = page.next;
         this.take(page.runs);
       }
+      // What is new counts at once: no more rows than runs.
+      void this.count();
     } catch {
       // The stream says that the server is away, and tells everything again when it is back.
     }
   }
   async count() {
     const turn = this.turn;
-    const { status: _, state: __, ...rest } = this.filter;
+    const { status: _, state: __, held: ___, ...rest } = this.filter;
     try {
       const response = await fetch(address('/api/v1/runs/counts', {}, rest), { headers: headers() });
       if (!response.ok) return;
-      const found = (await response.json()) as { counts: Record<string, number>; total: number };
+      const found = (await response.json()) as Schemas['RunCounts'];
       if (turn !== this.turn) return;
       this.counts = found.counts;
       this.total = found.total;
+      this.partial = found.partial ?? false;
     } catch {
       // As above.
     }

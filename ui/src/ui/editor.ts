@@ -62,6 +62,7 @@ export function startEditor(host: HTMLElement, options: { text: string; readonly
   };
   const extensions: Extension[] = [
     lineNumbers(),
+    EditorView.lineWrapping,
     history(),
     drawSelection(),
     indentOnInput(),

@@ -169,6 +169,7 @@ impl Tasks for PatientStore {
         fn open_for(tenant: Option<&str>, serves: &[(String, String)], now: Time, limit: usize) -> Vec<TaskRow>;
         fn expired(now: Time, limit: usize) -> Vec<TaskRow>;
         fn leases(worker: Option<&str>, tenant: Option<&str>, limit: usize) -> Vec<TaskRow>;
+        fn open_kinds(limit: usize) -> Vec<(String, String)>;
         fn next_visible(serves: &[(String, String)]) -> Option<Time>;
     }
 }

@@ -87,6 +87,12 @@ pub trait Tasks {
         limit: usize,
     ) -> Result<Vec<TaskRow>>;
 
+    /// The queues and operations of tasks that no worker has leased and that need not stop, each once, in order, at most
+    /// `limit`. The cost follows the number of queues and operations, not that of the tasks.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the names as they are then.
+    fn open_kinds(&self, limit: usize) -> Result<Vec<(String, String)>>;
+
     /// When `reserve` has its next task of these queues and operations to give: when one becomes
     /// visible, or the instant after its reservation ends.
     ///

@@ -20,6 +20,7 @@ super::table![
     next_visible_is_when_reserving_helps,
     only_tasks_of_the_tenant_are_reserved,
     what_is_open_is_what_would_be_reserved,
+    the_kinds_of_open_tasks_are_listed_once,
 ];
 
 fn targets(rows: &[TaskRow]) -> Vec<&str> {
@@ -280,4 +281,27 @@ fn what_is_open_is_what_would_be_reserved(w: &Fixture) {
         "its reservation ended"
     );
     assert_eq!(w.store.open_for(None, &[], at(10), 9).unwrap(), vec![]);
+}
+
+fn the_kinds_of_open_tasks_are_listed_once(w: &Fixture) {
+    let kinds = |limit| w.store.open_kinds(limit).unwrap();
+    assert_eq!(kinds(9), vec![]);
+    let of = |target: &str, queue: &str, op: &str| TaskChange::Put {
+        target: target.into(),
+        queue: queue.into(),
+        op: op.into(),
+        priority: 0,
+        visible_at: at(90),
+    };
+    w.run_with("a", |append| {
+        append.tasks = vec![of("t", "b", "y"), of("u", "b", "x"), of("v", "a", "z")];
+    });
+    w.run_with("b", |append| append.tasks = vec![of("t", "b", "x")]);
+    w.run_with("c", |append| append.tasks = vec![of("t", "c", "x"), stop()]);
+    // Its only task is leased.
+    w.leased("d", at(100));
+    let pair = |queue: &str, op: &str| (queue.to_owned(), op.to_owned());
+    let all = [pair("a", "z"), pair("b", "x"), pair("b", "y")];
+    assert_eq!(kinds(9), all);
+    assert_eq!(kinds(2), all[..2]);
 }

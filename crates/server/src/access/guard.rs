@@ -37,6 +37,8 @@ const API: &str = "/api/";
 const RUNS: &str = "/api/v1/runs";
 /// Asked with a body, and changes nothing: an editor asks it after every key.
 const CHECK: &str = "/api/v1/check";
+/// Where a page asks whether it has a session.
+const SESSION: &str = "/api/v1/session";
 
 /// What each endpoint needs and knows, from the OpenAPI document.
 #[derive(Clone, Debug, Default)]
@@ -267,6 +269,8 @@ struct Asked {
     need: Option<Need>,
     /// The tenant that the address names.
     tenant: Option<String>,
+    /// The caller shows neither a token nor a session.
+    shows_nothing: bool,
 }
 
 /// Whom the audit log names.
@@ -316,6 +320,7 @@ impl Asked {
             source: source.map_or_else(String::new, |it| it.0.ip().to_string()),
             need: rights.need(request.method(), route),
             tenant: named_tenant(route, request.uri()),
+            shows_nothing: matches!(Shown::by(request.headers()), Shown::Nothing),
             route: route.to_owned(),
         }
     }
@@ -335,7 +340,8 @@ impl Asked {
         let status = response.status();
         let denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
         if denied.contains(&status) {
-            return true;
+            // A page that asks whether it has a session, and shows nothing, has tried nothing.
+            return !(self.shows_nothing && self.method == Method::GET && self.route == SESSION);
         }
         self.is_change() && status != StatusCode::TOO_MANY_REQUESTS
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
@@ -11,10 +12,12 @@ use serde_json::json;
 use stepwell_dialects::document::is_undoing;
 use stepwell_engine::Error;
 use stepwell_engine::store::{DocumentFilter, NewDocument, RunFilter, RunNo, RunSummary, Store};
-use stepwell_kernel::command::Command;
-use stepwell_kernel::keys::sha256_hex;
+use stepwell_kernel::command::{Command, Env};
+use stepwell_kernel::keys::{TokenKey, sha256_hex};
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::time::Time;
+use stepwell_views::RunView;
+use stepwell_views::allowed::refusal;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -29,6 +32,8 @@ use crate::problem::ApiProblem;
 
 /// The most runs of one request.
 const MAX_RUNS: usize = 1_000;
+/// How long a dry run tries runs: each is read from its log.
+const TRY_OUT: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(bulk))
@@ -61,7 +66,7 @@ struct BulkRequest {
     /// All open runs are meant: needed where neither `filter` nor `runs` says which.
     #[serde(default)]
     all: bool,
-    /// Only say what would be hit. True if absent: a request without it changes nothing.
+    /// Only say what would be hit, and which runs would refuse and why. True if absent: a request without it changes nothing.
     #[serde(default = "yes")]
     dry_run: bool,
     /// Cancel also runs that are undoing their steps: the rest of their undo is dropped. Without it they are left out.
@@ -101,8 +106,10 @@ impl BulkRequest {
 #[serde(rename_all = "camelCase")]
 struct BulkAnswer {
     dry_run: bool,
-    /// How many runs are hit.
+    /// How many runs are meant.
     count: usize,
+    /// How many of them refuse, or would refuse. Each says why.
+    refused: usize,
     /// How many of them are left out, because they are undoing their steps.
     undoing: usize,
     /// Whether more runs fit than the limit allows.
@@ -129,9 +136,12 @@ struct BulkRow {
     /// For a cancel of a run that is undoing its steps: what becomes of the rest of the undo.
     #[serde(skip_serializing_if = "Option::is_none")]
     undo: Option<RestOfUndo>,
-    /// Why the action was refused for this run; absent if it was done, or if this is a dry run.
+    /// Why the action was refused for this run, or would be in a dry run; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<ApiProblem>,
+    /// A dry run did not try this run, because the runs before took too long.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    untried: bool,
 }
 
 /// Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter. A cancel leaves out runs that are
@@ -173,7 +183,8 @@ async fn bulk(
     }
     let before = body.filter.before.as_deref();
     let before = before.map(|it| Before::read(&app, it)).transpose()?;
-    let query = match ended {
+    // A run that is named and has ended is not left out without a word: it refuses.
+    let query = match ended || !body.runs.is_empty() {
         true => body.filter,
         false => body.filter.only_open(),
     };
@@ -181,6 +192,7 @@ async fn bulk(
         return Ok(Json(BulkAnswer {
             dry_run: body.dry_run,
             count: 0,
+            refused: 0,
             undoing: 0,
             more: false,
             runs: Vec::new(),
@@ -219,28 +231,42 @@ async fn bulk(
     let batch = body
         .request_id
         .unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    let command = command(
+        body.action,
+        &caller,
+        body.reason,
+        format!("bulk-{batch}"),
+        !body.abandon_undo,
+    );
+    let mut tried = match body.dry_run {
+        true => try_out(&app, &runs, &command).await?,
+        false => Vec::new(),
+    }
+    .into_iter();
     let mut rows = Vec::new();
     for run in runs {
+        let mut untried = false;
         // Who loses the right in the middle does nothing more to the runs that are left.
         let problem = match (body.dry_run, lost.check()) {
-            (true, _) => None,
-            (false, Err(problem)) => Some(problem),
-            (false, Ok(())) => {
-                let id = format!("bulk-{batch}");
-                let reason = body.reason.clone();
-                let command = command(body.action, &caller, reason, id, !body.abandon_undo);
-                match app.submit(&run.run_id, command).await {
-                    Ok(_) => None,
-                    Err(problem) => Some(of_own_project(&app, &caller, problem).await),
+            (true, _) => match tried.next() {
+                Some(problem) => problem,
+                None => {
+                    untried = true;
+                    None
                 }
-            }
+            },
+            (false, Err(problem)) => Some(problem),
+            (false, Ok(())) => match app.submit(&run.run_id, command.clone()).await {
+                Ok(_) => None,
+                Err(problem) => Some(of_own_project(&app, &caller, problem).await),
+            },
         };
-        // A dry run has the head of the run; the kernel decides by its state.
         let is_kept = |it: &ApiProblem| it.code == Code::RunUndoing.name();
         let undo = match (&problem, is_undoing(run.head.substatus.as_deref())) {
             (Some(problem), _) if is_kept(problem) => Some(RestOfUndo::Kept),
             (None, true) if body.abandon_undo => Some(RestOfUndo::Dropped),
-            (None, true) if cancels && body.dry_run => Some(RestOfUndo::Kept),
+            // Of a run that was not tried only the head is known.
+            (None, true) if cancels && untried => Some(RestOfUndo::Kept),
             (None | Some(_), _) => None,
         };
         rows.push(BulkRow {
@@ -249,11 +275,13 @@ async fn bulk(
             status: run.head.status,
             undo,
             problem,
+            untried,
         });
     }
     Ok(Json(BulkAnswer {
         dry_run: body.dry_run,
         count: rows.len(),
+        refused: rows.iter().filter(|row| row.problem.is_some()).count(),
         undoing: rows
             .iter()
             .filter(|row| row.undo == Some(RestOfUndo::Kept))
@@ -261,6 +289,33 @@ async fn bulk(
         more,
         runs: rows,
     }))
+}
+
+/// Why each run would refuse the command; shorter than the list of runs if that takes too long. Nothing is changed.
+async fn try_out(
+    app: &App,
+    runs: &[RunSummary],
+    command: &Command,
+) -> Result<Vec<Option<ApiProblem>>, ApiProblem> {
+    let ids: Vec<String> = runs.iter().map(|run| run.run_id.clone()).collect();
+    let (command, now) = (command.clone(), app.now());
+    app.ask(move |store| {
+        let key = TokenKey(store.secret()?);
+        let env = Env { now, key };
+        let began = Instant::now();
+        let mut tried = Vec::new();
+        for id in &ids {
+            if began.elapsed() > TRY_OUT {
+                break;
+            }
+            tried.push(match RunView::read(store, id) {
+                Ok(view) => refusal(&view, command.clone(), &env).map(ApiProblem::from),
+                Err(error) => Some(error.into()),
+            });
+        }
+        Ok::<_, ApiProblem>(tried)
+    })
+    .await
 }
 
 /// The runs that the first request with an id was for: a repetition, after a lost connection for example, must not reach for

@@ -8,7 +8,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use stepwell_kernel::contract::schemas;
 use stepwell_kernel::plan::Net;
+use stepwell_views::evidence::EvidenceDocument;
 use stepwell_views::run_ext::{RunShown, UndoPreview};
+use stepwell_views::watch::RunMoment;
 use stepwell_views::why::ReasonRow;
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
@@ -20,6 +22,9 @@ const COMPONENTS: &str = "#/components/schemas/";
 pub(super) type RunViewBody = Typed<RunShown>;
 pub(super) type UndoPreviewBody = Typed<UndoPreview>;
 pub(super) type ReasonBody = Typed<ReasonRow>;
+pub(super) type EvidenceBody = Typed<EvidenceDocument>;
+/// A run at a moment, with its watermark.
+pub(super) type MomentBody = Typed<RunMoment>;
 /// A compiled definition, as the endpoints for nets show it.
 pub(super) type NetBody = Typed<Net>;
 
@@ -234,10 +239,14 @@ mod tests {
         let mut found = vec![
             ("RunView".to_owned(), RunViewBody::schema()),
             ("Net".to_owned(), NetBody::schema()),
+            ("EvidenceDocument".to_owned(), EvidenceBody::schema()),
+            ("RunMoment".to_owned(), MomentBody::schema()),
             ("RunEvent".to_owned(), RunEvent::schema()),
         ];
         RunViewBody::schemas(&mut found);
         NetBody::schemas(&mut found);
+        EvidenceBody::schemas(&mut found);
+        MomentBody::schemas(&mut found);
         RunEvent::schemas(&mut found);
         found
     }

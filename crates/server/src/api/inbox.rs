@@ -64,6 +64,12 @@ struct PersonTask {
     kind: &'static str,
     /// What is waited for, in words.
     text: String,
+    /// What the definition says about the step, such as the question that is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// Since when it is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
     /// The wait ends at this time, if it has an end.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
@@ -139,6 +145,8 @@ fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<PersonTask> {
         step_id,
         kind,
         text,
+        description: None,
+        since: None,
         until: None,
         started_by: state.context().triggered_by.clone(),
         approvals: None,
@@ -154,6 +162,7 @@ fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<PersonTask> {
                     None,
                     "waits for approval before it starts".to_owned(),
                 );
+                row.since = Some(state.created_at().to_rfc3339());
                 row.forbidden = barred_from_run(plan, state, &caller.name);
                 tasks.push(row);
             }
@@ -167,6 +176,10 @@ fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<PersonTask> {
                 };
                 let text = phrases::waits(plan, state, step, now);
                 let mut row = task(kind, Some(plan.step_id(step)), text.unwrap_or_default());
+                row.description = plan.step(step.step).description.clone();
+                let mut events = view.events.iter().rev();
+                let last = events.find(|event| event.body.step() == Some(step));
+                row.since = last.map(|event| event.at.to_rfc3339());
                 let open = state.run(step).and_then(|run| run.wait());
                 row.until = open.and_then(|wait| wait.deadline()).map(Time::to_rfc3339);
                 let approvals = people::approvals(view, step);

@@ -12,6 +12,7 @@ mod definitions;
 mod described;
 mod etag;
 mod events;
+mod held;
 mod hooks;
 mod inbox;
 mod languages;
@@ -59,6 +60,7 @@ use crate::codes;
 use crate::metrics::known_method;
 use crate::problem::ApiProblem;
 use crate::ui;
+pub(crate) use held::HeldSteps;
 use time_limit::TimeLimits;
 
 const JSON: &str = "application/json";
@@ -83,6 +85,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(definition_texts::routes())
         .merge(runs::routes())
         .merge(run_list::routes())
+        .merge(held::routes())
         .merge(run_reads::routes())
         .merge(actions::routes())
         .merge(allowed::routes())

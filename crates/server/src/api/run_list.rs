@@ -101,6 +101,10 @@ impl RunRow {
         RunRow::new(row.run.clone(), row.is_damaged)
     }
 
+    pub(super) fn created_at(&self) -> &str {
+        &self.created_at
+    }
+
     pub(super) fn new(run: RunSummary, damaged: bool) -> RunRow {
         let word = match damaged {
             true => DAMAGED,

@@ -14,7 +14,7 @@ use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::store::{RunSummary, Store};
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::time::Time;
-use stepwell_views::evidence::RunEvidence;
+use stepwell_views::evidence::{EvidenceDocument, RunEvidence};
 use stepwell_views::run_ext::{RunShown, UndoPreview};
 use stepwell_views::why::ReasonRow;
 use stepwell_views::{RunView, artifact_ref, people, snapshot as views, undo, why};
@@ -24,7 +24,7 @@ use utoipa_axum::routes;
 
 use super::body::Params;
 use super::definition_texts::shown_net;
-use super::described::{NetBody, ReasonBody, RunEvent, RunViewBody, UndoPreviewBody};
+use super::described::{EvidenceBody, NetBody, ReasonBody, RunEvent, RunViewBody, UndoPreviewBody};
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
@@ -280,15 +280,15 @@ async fn undo_preview(
 /// The evidence of a run for an auditor: every attempt, every end and every decision of a person, as a chain of hashes.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/evidence", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run.")),
-    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+    responses((status = 200, body = EvidenceBody), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn evidence_of(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(run): Path<String>,
-) -> Result<Json<Value>, ApiProblem> {
+) -> Result<Json<EvidenceDocument>, ApiProblem> {
     let view = app.run_view(&caller, &run).await?;
-    Ok(Json(RunEvidence::of(&view).json(&view)))
+    Ok(Json(RunEvidence::of(&view).document(&view)))
 }
 
 /// An artifact of a run.

@@ -41,8 +41,10 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PutSource {
-    /// The address of the broker, such as `nats://HOST/STREAM`. Never with a password: `auth` names a secret.
-    address: String,
+    /// The address of the broker, such as `nats://HOST/STREAM`. Never with a password: `auth` names a secret. Absent: a
+    /// source that is there keeps its address, of which answers show only a part.
+    #[serde(default)]
+    address: Option<String>,
     /// What each message does.
     target: Target,
     /// The largest body of a message in bytes; 1 MiB if absent.
@@ -122,8 +124,10 @@ async fn put_source(
         ));
     }
     check_target(&mut body.target)?;
-    open_source(&body.address, &app.around)
-        .map_err(|why| bad_address(&why, codes::SOURCE_INVALID))?;
+    if let Some(address) = &body.address {
+        open_source(address, &app.around)
+            .map_err(|why| bad_address(&why, codes::SOURCE_INVALID))?;
+    }
     let max_body = body.max_body.unwrap_or(MAX_BODY);
     if !(1..=app.settings.max_body).contains(&max_body) {
         let most = app.settings.max_body;
@@ -136,7 +140,7 @@ async fn put_source(
     let (own, now) = (caller.context(), app.now());
     let mut document = SourceDocument {
         name,
-        address: body.address,
+        address: body.address.unwrap_or_default(),
         target: body.target,
         max_body,
         enabled: body.enabled,
@@ -148,6 +152,11 @@ async fn put_source(
     let plans = app.plans.clone();
     let (tenant, created, document) = app
         .ask(move |store| {
+            if document.address.is_empty() {
+                let known = Sources { store }.find(&tenant, &document.name)?;
+                let known = known.ok_or_else(|| invalid("address: a new source needs one"))?;
+                document.address = known.address;
+            }
             if let Target::Start(start) = &document.target {
                 // A source of a definition that nobody knows is most likely a typing mistake.
                 let of = Registry::new(store).project(&tenant, &start.definition)?;

@@ -9,15 +9,15 @@ use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::stream;
 use serde::Deserialize;
-use serde_json::Value;
 use stepwell_engine::projector::{Projected, ResyncMode};
 use stepwell_engine::store::RunNo;
-use stepwell_views::watch::{Line, lines};
+use stepwell_views::watch::{Line, RunMoment, lines};
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Params;
+use super::described::MomentBody;
 use super::stream::sse;
 use crate::access::Caller;
 use crate::app::App;
@@ -129,17 +129,17 @@ fn told(line: &Line<'_>) -> Event {
 /// before the gap, and `observedSeq` the highest event that was seen. The cost does not grow with the log.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/snapshot", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run.")),
-    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+    responses((status = 200, body = MomentBody), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
         (status = 503, body = ApiProblem)))]
 async fn projection(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(run): Path<String>,
-) -> Result<Json<Value>, ApiProblem> {
+) -> Result<Json<RunMoment>, ApiProblem> {
     let run = app.find(&caller, &run).await?;
     let projector = app.projector.clone();
     let seen = app.block(move || projector.refresh(run)).await?;
-    Ok(Json(Line::of(&seen).json()))
+    Ok(Json(Line::of(&seen).document()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -153,14 +153,14 @@ struct ResyncQuery {
 /// Make the snapshot of a run again, whether something is missing or not.
 #[utoipa::path(post, path = "/api/v1/runs/{run}/resync", tag = "runs", security(("token" = ["operate"])),
     params(("run" = String, Path, description = "The id of the run."), ResyncQuery),
-    responses((status = 200, body = Object), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+    responses((status = 200, body = MomentBody), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn resync(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(run): Path<String>,
     Params(query): Params<ResyncQuery>,
-) -> Result<Json<Value>, ApiProblem> {
+) -> Result<Json<RunMoment>, ApiProblem> {
     let mode = match query.mode.as_deref() {
         None | Some("full") => ResyncMode::Full,
         Some("from_snapshot") => ResyncMode::FromSnapshot,
@@ -173,5 +173,5 @@ async fn resync(
     let run = app.find(&caller, &run).await?;
     let projector = app.projector.clone();
     let seen = app.block(move || projector.resync(run, mode)).await?;
-    Ok(Json(Line::of(&seen).json()))
+    Ok(Json(Line::of(&seen).document()))
 }

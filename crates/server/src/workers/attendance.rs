@@ -115,27 +115,76 @@ impl Attendance {
         if wanted.is_empty() {
             return Ok(wanted);
         }
-        let (now, tenant) = (app.now(), view.state.context().tenant_id.clone());
-        let own = self.note(&app.workers.registry, now);
-        wanted.retain(|it| !own.has(&tenant, it));
+        let tenant = view.state.context().tenant_id.clone();
+        let own = self.own(app);
+        wanted.retain(|it| !own.note.has(&tenant, it));
         if wanted.is_empty() {
             return Ok(wanted);
         }
         app.ask(move |store| {
-            if store.is_shared() {
-                let notes = notes(store)?;
-                let fresh = notes.into_iter().filter(|(_, at)| at.plus(OLD_MS) >= now);
-                let fresh: Vec<Note> = fresh.map(|(note, _)| note).collect();
-                wanted.retain(|it| !fresh.iter().any(|note| note.has(&tenant, it)));
-            }
-            if !wanted.is_empty() {
-                // A worker that has no room does not ask for more, and is there all the same.
-                let leases = store.leases(None, None, MAX_LEASES)?;
-                wanted.retain(|it| !leases.iter().any(|task| is_of(task, &tenant, it, now)));
-            }
+            let served = own.with_others(store)?;
+            wanted.retain(|it| !served.has(&tenant, it));
             Ok::<_, StoreError>(wanted)
         })
         .await
+    }
+
+    /// What this server knows to be served now, before others are asked.
+    pub(crate) fn own(&self, app: &App) -> OwnNote {
+        let now = app.now();
+        OwnNote {
+            note: self.note(&app.workers.registry, now),
+            now,
+        }
+    }
+}
+
+/// What this server knows to be served at a moment.
+pub(crate) struct OwnNote {
+    note: Note,
+    now: Time,
+}
+
+impl OwnNote {
+    /// What all servers of the store know to be served.
+    pub(crate) fn with_others(self, store: &dyn Store) -> Result<ServedWork, StoreError> {
+        let OwnNote { note, now } = self;
+        let mut all = vec![note];
+        if store.is_shared() {
+            let fresh = notes(store)?.into_iter();
+            let fresh = fresh.filter(|(_, at)| at.plus(OLD_MS) >= now);
+            all.extend(fresh.map(|(note, _)| note));
+        }
+        Ok(ServedWork {
+            notes: all,
+            // A worker that has no room does not ask for more, and is there all the same.
+            leases: store.leases(None, None, MAX_LEASES)?,
+            now,
+        })
+    }
+}
+
+/// The work that somebody does, as far as the servers of the store know.
+pub(crate) struct ServedWork {
+    notes: Vec<Note>,
+    leases: Vec<TaskRow>,
+    now: Time,
+}
+
+impl ServedWork {
+    /// Whether somebody does this work for this tenant.
+    pub(crate) fn has(&self, tenant: &str, work: &WorkName) -> bool {
+        let leases = &mut self.leases.iter();
+        self.notes.iter().any(|it| it.has(tenant, work))
+            || leases.any(|task| is_of(task, tenant, work, self.now))
+    }
+
+    /// Whether somebody does this work for every tenant.
+    pub(crate) fn has_for_all(&self, queue: &str, operation: &str) -> bool {
+        let is_it =
+            |it: &NotedWork| it.tenant.is_none() && it.queue == queue && it.operation == operation;
+        let mut notes = self.notes.iter();
+        notes.any(|it| it.everything || it.serves.iter().any(is_it))
     }
 }
 

@@ -20,7 +20,7 @@ use stepwell_worker::logs::Logs;
 use crate::access::Caller;
 use crate::codes;
 use crate::problem::ApiProblem;
-pub(crate) use attendance::{Attendance, announce};
+pub(crate) use attendance::{Attendance, OwnNote, ServedWork, announce};
 pub(crate) use registry::{Registry, SeenWorker};
 use token::TaskTokens;
 

@@ -332,6 +332,10 @@ impl Tasks for StoreConnection {
         Ok(self.shown(Sabotage::HideExpired, expired))
     }
 
+    fn open_kinds(&self, limit: usize) -> Result<Vec<(String, String)>> {
+        self.store()?.open_kinds(limit)
+    }
+
     fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {
         self.store()?.next_visible(serves)
     }

@@ -53,13 +53,15 @@ pub(super) fn run(args: &EvidenceArgs) -> Result<Exit> {
         true => OutputFormat::Json,
         false => args.output,
     };
+    let is_sound = found.findings.is_empty();
     term::print(&match format {
         OutputFormat::Json => {
-            format!("{}\n", serde_json::to_string_pretty(&found.json(&view))?)
+            let document = found.document(&view);
+            format!("{}\n", serde_json::to_string_pretty(&document)?)
         }
         OutputFormat::Human => lines(&view, &found.records, &found.findings),
     })?;
-    Ok(match found.findings.is_empty() {
+    Ok(match is_sound {
         true => Exit::Ok,
         false => Exit::Problems,
     })

@@ -116,6 +116,24 @@ fn who_waits_for_a_worker_is_told_that_there_is_none() {
         (&json!("stepwell"), &json!("pipeline"), &json!(true)),
         "{reasons:?}"
     );
+    let (_, held) = asked(server.get("/api/v1/runs/held"));
+    let first = &held["runs"][0];
+    assert_eq!(
+        (
+            &first["run"]["runId"],
+            &first["waitsFor"],
+            &first["steps"][0]["stepId"]
+        ),
+        (&json!("run_tool"), &json!("worker"), &json!("one")),
+        "{held}"
+    );
+    let says = first["says"].as_str().unwrap();
+    assert!(
+        says.contains("nobody serves `stepwell`/`pipeline`"),
+        "{says}"
+    );
+    let (_, none) = asked(server.get("/api/v1/runs/held?plan=other"));
+    assert_eq!(none["runs"], json!([]), "{none}");
     let (_, shown) = asked(server.get("/api/v1/runs/run_tool"));
     assert_eq!(shown["ext"]["waitsFor"][0]["unserved"], true, "{shown}");
     let shown = stepwell(folder, &["runs", "show", "run_tool", "--server", url]);
@@ -128,6 +146,8 @@ fn who_waits_for_a_worker_is_told_that_there_is_none() {
     assert!(is_unserved(&server, "run_tool"));
     let _worker = Process::start(folder, &["worker", "--server", url]);
     assert!(run.child.wait().unwrap().success(), "{:?}", run.lines());
+    let (_, held) = asked(server.get("/api/v1/runs/held"));
+    assert_eq!(held["runs"], json!([]), "{held}");
     let told = run.lines();
     let told = told.iter().filter(|it| it.contains("nobody serves"));
     assert_eq!(told.count(), 1, "it is said once");
@@ -170,10 +190,19 @@ fn a_worker_of_another_tenant_or_one_that_has_left_serves_nothing() {
         let (status, seen) = asked(bearer(server.post("/api/v1/worker/poll", &body), token));
         assert_eq!(status, 200, "{seen}");
     };
+    let held = |token: &str| {
+        let (status, seen) = asked(bearer(server.get("/api/v1/runs/held"), token));
+        assert_eq!(status, 200, "{seen}");
+        seen["runs"].as_array().unwrap().len()
+    };
+    let zoe = of("zoe", "operator", "umbrella");
+    assert_eq!((held(&ada), held(&zoe)), (1, 0), "a list of the own tenant");
     poll(&umbrella, "theirs");
     assert!(unserved().0, "a worker of another tenant is nobody here");
+    assert_eq!(held(&ada), 1);
     poll(&acme, "ours");
     assert!(!unserved().0, "a worker is there");
+    assert_eq!(held(&ada), 0);
     let drained = server
         .client
         .delete(format!("{}/api/v1/worker/ours", server.url));

@@ -120,6 +120,23 @@ fn a_bulk_action_says_first_what_it_would_hit() {
         "{done}"
     );
     server.wait_for(&runs[0], |seen| seen["status"] == "CANCELLED");
+    // A dry run says which runs would refuse and why, and changes nothing.
+    let mixed = json!({ "action": "pause", "runs": [runs[0], runs[1]] });
+    let (_, seen) = asked(server.post("/api/v1/runs/bulk", &mixed));
+    let problem = |run: &String| {
+        let rows = seen["runs"].as_array().unwrap().iter();
+        let row = { rows }.find(|it| it["runId"] == *run).cloned().unwrap();
+        row["problem"]["code"].clone()
+    };
+    assert_eq!(
+        (&seen["count"], &seen["refused"]),
+        (&json!(2), &json!(1)),
+        "{seen}"
+    );
+    assert_eq!(problem(&runs[0]), "RUN_TERMINAL", "{seen}");
+    assert_eq!(problem(&runs[1]), Json::Null, "{seen}");
+    let (_, open) = asked(server.get(&format!("/api/v1/runs/{}", runs[1])));
+    assert_eq!(open["status"], "RUNNING", "{open}");
     let vague = json!({ "action": "pause", "dryRun": false });
     let (status, seen) = asked(server.post("/api/v1/runs/bulk", &vague));
     assert_eq!(

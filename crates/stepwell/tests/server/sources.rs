@@ -213,3 +213,36 @@ fn addresses_that_cannot_be_used_are_refused() {
     let (status, answer) = put(&server, "/api/v1/sources/odd", &body);
     assert_eq!(status, 404, "{answer}");
 }
+
+#[test]
+fn a_source_keeps_its_address_when_it_is_paused() {
+    let server = server();
+    let target = json!({ "event": { "type": "go" } });
+    let body = json!({ "target": target });
+    let (status, answer) = put(&server, "/api/v1/sources/kept", &body);
+    let detail = answer["detail"].as_str().unwrap();
+    assert_eq!(
+        (status, &answer["code"]),
+        (422, &json!("SOURCE_INVALID")),
+        "{answer}"
+    );
+    assert!(detail.contains("a new source needs one"), "{detail}");
+    let address = "redis://127.0.0.1:9/?stream=orders";
+    let body = json!({ "address": address, "target": target });
+    assert_eq!(put(&server, "/api/v1/sources/kept", &body).0, 201);
+    let body = json!({ "target": target, "enabled": false });
+    let (status, answer) = put(&server, "/api/v1/sources/kept", &body);
+    assert_eq!(
+        (status, &answer["enabled"]),
+        (200, &json!(false)),
+        "{answer}"
+    );
+    assert_eq!(answer["address"], "redis://127.0.0.1:9/", "{answer}");
+    // The part that is not shown is there: without `stream` the source could not be opened.
+    let body = json!({ "target": target, "enabled": true });
+    assert_eq!(put(&server, "/api/v1/sources/kept", &body).0, 200);
+    let state = || asked(server.get("/api/v1/sources/kept")).1["state"].clone();
+    until("it says why", || state()["error"].is_string());
+    let error = state()["error"].as_str().unwrap().to_owned();
+    assert!(!error.contains("BROKER_ADDRESS_INVALID"), "{error}");
+}

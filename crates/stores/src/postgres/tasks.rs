@@ -54,6 +54,19 @@ WHERE leased AND ($1::text IS NULL OR worker = $1)
   AND ($2::text IS NULL OR $2 = (SELECT r.tenant FROM runs r WHERE r.run_no = tasks.run_no))
 ORDER BY run_no, target LIMIT $3";
 
+/// By leaps through the index: there may be many tasks of few kinds.
+const OPEN_KINDS: &str = "
+WITH RECURSIVE kinds (queue, op) AS (
+    (SELECT queue, op FROM tasks WHERE NOT leased AND NOT stopping ORDER BY queue, op LIMIT 1)
+    UNION ALL
+    SELECT n.queue, n.op FROM kinds k CROSS JOIN LATERAL (
+        SELECT t.queue, t.op FROM tasks t
+        WHERE NOT t.leased AND NOT t.stopping AND (t.queue, t.op) > (k.queue, k.op)
+        ORDER BY t.queue, t.op LIMIT 1
+    ) n
+)
+SELECT queue, op FROM kinds LIMIT $1";
+
 /// A reservation holds at its last instant, so the next one begins after it.
 const NEXT_VISIBLE: &str = "
 SELECT min(GREATEST(t.visible_at, t.until + 1))
@@ -135,6 +148,11 @@ impl Tasks for PostgresStore {
         let values: super::Values<'_> = &[&worker, &tenant, &limit(most)];
         let rows = self.connections.read(LEASES, values)?;
         Ok(rows.iter().map(task).collect())
+    }
+
+    fn open_kinds(&self, most: usize) -> Result<Vec<(String, String)>> {
+        let rows = self.connections.read(OPEN_KINDS, &[&limit(most)])?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
     fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{Result, RunNo, TaskChange, TaskRow, Tasks};
 use stepwell_kernel::time::Time;
 
@@ -292,6 +292,34 @@ impl Tasks for SqliteStore {
             ))?
             .query_map(params![worker, tenant, limit_of(limit)], task)?
             .collect()
+        })
+    }
+
+    fn open_kinds(&self, limit: usize) -> Result<Vec<(String, String)>> {
+        self.read(|conn| {
+            // By leaps through the index, as `priorities`: there may be many tasks of few kinds.
+            let mut first = conn.prepare_cached(
+                "SELECT queue, op FROM tasks WHERE leased = 0 AND stopping = 0
+                 ORDER BY queue, op LIMIT 1",
+            )?;
+            let mut next = conn.prepare_cached(
+                "SELECT queue, op FROM tasks
+                 WHERE leased = 0 AND stopping = 0 AND (queue, op) > (?1, ?2)
+                 ORDER BY queue, op LIMIT 1",
+            )?;
+            let pair = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            let mut kinds: Vec<(String, String)> = Vec::new();
+            while kinds.len() < limit {
+                let found = match kinds.last() {
+                    Some((queue, op)) => next.query_row(params![queue, op], pair),
+                    None => first.query_row([], pair),
+                };
+                match found.optional()? {
+                    Some(kind) => kinds.push(kind),
+                    None => break,
+                }
+            }
+            Ok(kinds)
         })
     }
 

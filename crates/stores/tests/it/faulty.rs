@@ -123,6 +123,7 @@ impl Tasks for Torn {
         fn heartbeat(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> Result<bool>;
         fn expired(now: Time, limit: usize) -> Result<Vec<TaskRow>>;
         fn leases(worker: Option<&str>, tenant: Option<&str>, limit: usize) -> Result<Vec<TaskRow>>;
+        fn open_kinds(limit: usize) -> Result<Vec<(String, String)>>;
         fn next_visible(serves: &[(String, String)]) -> Result<Option<Time>>;
     }
 }

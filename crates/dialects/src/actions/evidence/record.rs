@@ -1,10 +1,11 @@
 //! The records of evidence: what a record says, and what can be wrong with it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stepwell_kernel::event::{Rollback, UndoOutcome};
 
 /// One record of the chain.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
     /// The version of this record's shape.
@@ -47,7 +48,7 @@ pub struct Evidence {
 }
 
 /// What a record is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceKind {
     /// One attempt of an action.
@@ -73,7 +74,7 @@ pub enum EvidenceKind {
 }
 
 /// How an attempt, an action or a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ActionOutcome {
     /// The work is done.
     Succeeded,
@@ -86,7 +87,7 @@ pub enum ActionOutcome {
 }
 
 /// Metadata that ties a record to its run, its event and its effects outside.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Correlation {
     /// The event that the record was made from.
@@ -106,7 +107,7 @@ pub struct Correlation {
 }
 
 /// What a person or system said that decided something.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PersonDecision {
     /// Why, in the words of the person; absent if the person said nothing.
@@ -130,7 +131,7 @@ pub struct PersonDecision {
 }
 
 /// The results of the compensations of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompensationSummary {
     /// How far the undoing came as a whole.
@@ -140,7 +141,7 @@ pub struct CompensationSummary {
 }
 
 /// The result of one compensation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Compensated {
     pub action_id: String,
@@ -153,7 +154,7 @@ pub struct Compensated {
 }
 
 /// Something that is wrong with a chain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EvidenceFinding {
     /// The record's place in the chain, from 0.
     pub index: usize,
@@ -162,7 +163,7 @@ pub struct EvidenceFinding {
 }
 
 /// What can be wrong with a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceFault {
     /// The record was changed after it was hashed.

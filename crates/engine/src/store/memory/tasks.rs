@@ -1,5 +1,7 @@
 //! Work for workers outside, and its leases.
 
+use std::collections::BTreeSet;
+
 use stepwell_kernel::time::Time;
 
 use super::{MemoryStore, Tables};
@@ -133,6 +135,13 @@ impl Tasks for MemoryStore {
         leased.sort_by(|a, b| (a.run, &a.target).cmp(&(b.run, &b.target)));
         leased.truncate(limit);
         Ok(leased)
+    }
+
+    fn open_kinds(&self, limit: usize) -> Result<Vec<(String, String)>> {
+        let tables = self.tables();
+        let open = tables.tasks().filter(|it| !it.leased && !it.stopping);
+        let kinds: BTreeSet<_> = open.map(|it| (it.queue.clone(), it.op.clone())).collect();
+        Ok(kinds.into_iter().take(limit).collect())
     }
 
     fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {

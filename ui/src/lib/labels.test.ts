@@ -1,0 +1,20 @@
+import { expect, it } from 'vitest';
+import { labelIn, labelText, pairsOf } from './labels';
+
+it('writes labels as the filter reads them', () => {
+  expect(labelText('team', 'a, b\\c')).toBe('team=a\\, b\\\\c');
+});
+
+it('knows a label in a search', () => {
+  expect(labelIn('team=green')).toBe('team=green');
+  expect(labelIn(' team=a,b ')).toBe('team=a\\,b');
+  expect(labelIn('green')).toBeUndefined();
+  expect(labelIn('=x')).toBeUndefined();
+});
+
+it('reads labels of a form, and says which part is none', () => {
+  expect(pairsOf('team=blue, x=, note=a\\, b')).toEqual([['team', 'blue'], ['x', ''], ['note', 'a, b']]);
+  expect(pairsOf('')).toEqual([]);
+  expect(() => pairsOf('team=blue, bad label')).toThrow('bad label');
+  expect(pairsOf([labelText('a', 'b,c\\d')].join(', '))).toEqual([['a', 'b,c\\d']]);
+});

@@ -1,0 +1,20 @@
+// Labels as the filter of runs writes them: `name=value`, separated by commas.
+
+/** One label; a comma or a backslash in it is taken as it is. */
+export const labelText = (name: string, value: string) => `${name}=${value}`.replace(/[\\,]/g, '\\$&');
+
+/** A text that is one label as lists show it; none otherwise. */
+export function labelIn(text: string): string | undefined {
+  const found = /^([\w./-]+)=(.+)$/.exec(text.trim());
+  return found ? labelText(found[1]!, found[2]!) : undefined;
+}
+
+/** The labels of a text `name=value, …`, with commas in values as the filter writes them. Throws if a part is no label. */
+export function pairsOf(text: string): [string, string][] {
+  const parts = text.split(/(?<!\\),/).map((it) => it.trim().replace(/\\([\\,])/g, '$1')).filter(Boolean);
+  return parts.map((part) => {
+    const cut = part.indexOf('=');
+    if (cut < 1) throw new Error(`Labels: write ${part} as name=value.`);
+    return [part.slice(0, cut).trim(), part.slice(cut + 1).trim()];
+  });
+}
