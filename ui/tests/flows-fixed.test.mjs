@@ -320,6 +320,7 @@ test('a definition of another tenant is started and edited for its tenant; addre
   await page.getByRole('button', { name: 'Start a run' }).click();
   await page.getByRole('dialog').getByRole('heading', { name: 'Start greets of acme' }).waitFor();
   await button(page, 'Start the run').click();
+  await page.waitForURL(/#\/runs\/run_/);
   await page.locator('[data-step=theirs]').waitFor();
   await page.goto(`${own.url}/#/definitions/greets?tenant=acme&edit=1`);
   const code = page.getByRole('textbox', { name: 'Definition' });

@@ -17,6 +17,10 @@ export const HOOK_SECRET = 'the secret of the hook';
 /** Sinks on this machine may be delivered to. */
 const CONFIG = '[security.network]\nopen = ["loopback"]\n';
 
+/** The servers that are running: they end with the tests. */
+const alive = new Set();
+process.on('exit', () => alive.forEach((child) => child.kill('SIGKILL')));
+
 /** A `stepwell serve` that ends with the test. */
 export class Served {
   constructor(args = [], folder, { bin = BIN, config = '' } = {}) {
@@ -30,6 +34,8 @@ export class Served {
     writeFileSync(join(this.folder, 'stepwell.toml'), CONFIG + this.config);
     const child = spawn(this.bin, ['serve', '--listen', `127.0.0.1:${this.port}`, '--store', join(this.folder, 'stepwell.db'), ...this.args], { cwd: this.folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, STEPWELL_STORE: '', STEPWELL_CONFIG: '', STEPWELL_SECRET_HOOK: HOOK_SECRET } });
     this.child = child;
+    alive.add(child);
+    child.once('exit', () => alive.delete(child));
     this.url = await new Promise((done, failed) => {
       let text = '';
       child.stderr.on('data', (bytes) => {
@@ -39,6 +45,9 @@ export class Served {
       });
       child.on('exit', (code) => failed(new Error(`the server ended with ${code}: ${text}`)));
     });
+    // A test that has failed does not stop its server: it must not keep the others from being told.
+    child.unref();
+    child.stderr.unref();
     this.port = Number(new URL(this.url).port);
     if (BUNDLE) {
       this.front ??= await proxied(this, '', BUNDLE);
