@@ -206,11 +206,11 @@ test('a step that was enabled late waits since then, and a held step is named wi
 });
 
 test('a retry says which revision it has, and a newer one is offered', async () => {
-  const text = (code) => plan('mended', `  - stepId: only\n    tool: { kind: shell, cmds: ["exit ${code}"] }\n`);
-  await server.register(text(1), 'mended.yaml');
-  const run = await server.run({ name: 'mended' });
+  const text = (code) => plan('corrected-plan', `  - stepId: only\n    tool: { kind: shell, cmds: ["exit ${code}"] }\n`);
+  await server.register(text(1), 'corrected-plan.yaml');
+  const run = await server.run({ name: 'corrected-plan' });
   await server.until(run, (it) => it.status === 'FAILED');
-  await server.register(text(0), 'mended.yaml');
+  await server.register(text(0), 'corrected-plan.yaml');
   const page = await open(server, `#/runs/${run}`);
   const facts = page.getByTestId('facts');
   await facts.getByText('revision 1').waitFor();

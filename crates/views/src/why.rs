@@ -31,7 +31,7 @@ pub struct Reason {
     left: String,
     /// What else there is to know, after the time that is left.
     more: String,
-    /// What somebody must give; absent where the run goes on by itself.
+    /// What a person or a system outside must give; absent where the run goes on by itself.
     pub needs: Option<Need>,
     /// The command that gives what is waited for, where a person can give it.
     pub command: Option<String>,
@@ -45,7 +45,7 @@ pub struct Reason {
     pub is_unserved: bool,
 }
 
-/// What somebody outside of the engine must give.
+/// What a person or a system outside of the engine must give.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(
     tag = "need",
@@ -59,7 +59,7 @@ pub enum Need {
     Completion,
     /// An event of this type comes.
     Event { event_type: String },
-    /// Another run ends.
+    /// The child run of a step ends.
     ChildRun { run_id: String },
     /// An operator resumes the run.
     Resume,
@@ -177,7 +177,7 @@ pub struct ReasonRow {
     pub says: String,
     /// What is waited for, without the command, the step and the time that is left.
     pub what: String,
-    /// What somebody must give; absent where the run goes on by itself.
+    /// What a person or a system outside must give; absent where the run goes on by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs: Option<Need>,
     /// The command that gives what is waited for, where a person can give it.
