@@ -76,7 +76,7 @@ test('who becomes another person sees at once what this person may do; a task is
   await page.getByRole('link', { name: runs[0] }).waitFor();
   await page.getByRole('button', { name: 'Answer' }).click();
   // The dialog says what is decided on.
-  await page.getByTestId('answer-about').getByText('"amount":1').waitFor();
+  await page.getByTestId('asked').getByText('"amount"').first().waitFor();
   await button(page, 'Approve').click();
   await page.getByText('Approved: approve-payment of pay-out.').waitFor();
   await page.getByText('Your answer for approve-payment of pay-out is given').waitFor();
@@ -143,15 +143,15 @@ test('what waits for an event is not called an approval, and a step that waits l
   const run = await server.run({ text: EVENT });
   await server.until(run, waits);
   const page = await open(server, `#/runs/${run}`);
-  await state(page).getByText('waiting for an event').waitFor();
-  await page.getByTestId('waits').getByText('The event moves it.').waitFor();
+  await state(page).getByText('waits for an event').waitFor();
+  await page.getByTestId('waits').getByText('An event of this type comes.').waitFor();
   await page.locator('[data-step=PAY]').getByText('waits for an event').waitFor();
   await page.goto(`${server.url}/#/runs?plan=waits-for-money`);
   await rowOf(page, run).getByText('waiting', { exact: true }).waitFor();
   assert.equal(await rowOf(page, run).getByText('approval').count(), 0);
   await server.ask('POST', `/api/v1/runs/${run}/cancel`, { reason: 'wrong customer' }, { 'stepwell-actor': 'otto' });
   await page.goto(`${server.url}/#/runs/${run}`);
-  await page.getByTestId('ended-by').getByText(/Cancelled by otto at .*: wrong customer/).waitFor();
+  await page.getByTestId('stopped').getByText(/Cancelled by otto, .*: wrong customer/).waitFor();
   calm(page);
   await page.done();
 });
@@ -175,7 +175,7 @@ steps:
   await page.getByTestId('log').waitFor();
   assert.deepEqual(await page.getByLabel('Step', { exact: true }).locator('option').allTextContents(), ['first']);
   await page.goto(`${server.url}/#/runs/${run}?tab=events&at=${before}`);
-  await page.getByText(`${before} until then`).waitFor();
+  await page.getByText(`chain verified, ${before} of ${events.length} events`).waitFor();
   assert.ok(!(await page.getByLabel('Type of event').locator('option').allTextContents()).includes('RunFailed'));
   assert.ok(view.ext.planHash);
   calm(page);
@@ -222,7 +222,7 @@ test('a run is repeated with the revision that was corrected', async () => {
   const page = await open(server, `#/runs/${run}`);
   await page.getByText('not the current one').waitFor();
   await page.getByRole('button', { name: 'Retry', exact: true }).click();
-  await page.getByRole('dialog').getByText('has a newer revision, 2').waitFor();
+  await page.getByRole('dialog').getByText('Revision 2 is current now').waitFor();
   await page.keyboard.press('Escape');
   await page.getByRole('button', { name: 'More' }).click();
   await page.getByRole('menuitem', { name: 'Rerun with edited input' }).click();
@@ -304,7 +304,7 @@ test('a failed step that is held says so in the head of its run, and in its wait
   const run = await server.run({ text: FAILS_ONCE(join(server.folder, 'never')) });
   await server.until(run, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'operator'));
   const page = await open(server, `#/runs/${run}`);
-  await page.getByText('step failed', { exact: true }).waitFor();
+  await state(page).getByText('held').waitFor();
   await page.getByTestId('waits').getByRole('button', { name: 'deliver', exact: true }).first().waitFor();
   await page.getByTestId('waits').getByText('the step has failed and is held').waitFor();
   calm(page);

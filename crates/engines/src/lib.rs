@@ -27,7 +27,7 @@ pub mod codes;
 #[cfg(feature = "conductor")]
 pub mod conductor;
 pub mod driver;
-#[cfg(any(feature = "conductor", feature = "temporal", test))]
+#[cfg(any(feature = "conductor", feature = "temporal"))]
 mod faults;
 pub mod host_thread;
 mod kept;

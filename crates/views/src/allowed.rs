@@ -4,7 +4,7 @@ use serde_json::json;
 use stepwell_kernel::command::{Actor, AnswerDetails, Command, Env, ManualOutcome, Reply};
 use stepwell_kernel::decide::{decide, open_token};
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::signal::SignalKind;
 use stepwell_kernel::time::Time;
 
@@ -99,11 +99,27 @@ impl Asked<'_> {
         self.about(signal.name(), step, command)
     }
 
+    /// The kernel takes a second approval of the same person as the first one said again. Nothing would come of it, so it is
+    /// not offered.
+    fn approved_before(&self, command: &Command) -> Option<Rejection> {
+        let Command::CompleteManually { step, .. } = command else {
+            return None;
+        };
+        let wait = self.view.state.run(*step)?.wait()?;
+        let id = &self.actor.id;
+        let has_approved = wait.approvals().iter().any(|it| it == id);
+        has_approved.then(|| {
+            let why = format!("{id} has approved already; another person must approve");
+            Rejection::new(Code::SodDenied, why)
+        })
+    }
+
     fn about(&self, name: &'static str, step: Option<&str>, command: Command) -> Action {
+        let before = self.approved_before(&command);
         Action {
             name,
             step: step.map(str::to_owned),
-            refused: refusal(self.view, command, &self.env),
+            refused: before.or_else(|| refusal(self.view, command, &self.env)),
         }
     }
 }

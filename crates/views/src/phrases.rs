@@ -92,22 +92,43 @@ pub fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Option<Strin
                 None => waits_for(wait.kind()),
             });
         }
-        WaitKind::Gate => {
-            let by = by_whom(duties(plan, at, wait.kind()), wait, state);
-            format!("waits for approval{by} before it starts")
-        }
-        WaitKind::Approval | WaitKind::Manual => {
-            let by = by_whom(duties(plan, at, wait.kind()), wait, state);
-            match (*wait.kind() == WaitKind::Manual, by.as_str()) {
-                (true, "") => "waits for a person".to_owned(),
-                (true, by) => format!("waits for completion{by}"),
-                (false, by) => format!("waits for approval{by}"),
-            }
+        kind @ (WaitKind::Gate | WaitKind::Approval | WaitKind::Manual) => {
+            let by = by_whom(duties(plan, at, kind), wait, state);
+            waits_for_people(kind, &by)
         }
         kind @ (WaitKind::Event { .. } | WaitKind::Child { .. }) => waits_for(kind),
     };
     let until = wait.deadline().map(|it| until(it, now)).unwrap_or_default();
     Some(format!("{text}{until}"))
+}
+
+/// What a step-run waits for and by whom, without how many people must approve and until when.
+pub fn waits_for_whom(plan: &Plan, state: &State, at: StepRef, kind: &WaitKind) -> String {
+    match kind {
+        WaitKind::Gate | WaitKind::Approval | WaitKind::Manual => {
+            let duties = duties(plan, at, kind).iter();
+            let who: Vec<String> = duties
+                .filter(|duty| !matches!(duty, Duty::DistinctApprovers { .. }))
+                .map(|duty| whom(duty, state))
+                .collect();
+            let by = match who.as_slice() {
+                [] => String::new(),
+                who => format!(" by {}", who.join(" and ")),
+            };
+            waits_for_people(kind, &by)
+        }
+        WaitKind::Event { .. } | WaitKind::Timer { .. } | WaitKind::Child { .. } => waits_for(kind),
+    }
+}
+
+/// A wait for a person; `by` says which, and is empty where anybody will do.
+fn waits_for_people(kind: &WaitKind, by: &str) -> String {
+    match (kind, by) {
+        (WaitKind::Gate, by) => format!("waits for approval{by} before it starts"),
+        (WaitKind::Manual, "") => "waits for a person".to_owned(),
+        (WaitKind::Manual, by) => format!("waits for completion{by}"),
+        (_, by) => format!("waits for approval{by}"),
+    }
 }
 
 /// What is waited for, without its circumstances.
@@ -124,19 +145,7 @@ pub fn waits_for(kind: &WaitKind) -> String {
 
 /// ` by 2 different people (ada has)`, ` by someone other than bob`.
 fn by_whom(duties: &[Duty], wait: &WaitState, state: &State) -> String {
-    let mut who = Vec::new();
-    for duty in duties {
-        who.push(match duty {
-            Duty::DistinctApprovers { count } => format!("{count} different people"),
-            Duty::MakerChecker => match &state.context().triggered_by {
-                Some(maker) => format!("a person other than {maker}"),
-                None => "a person other than the starter of the run".to_owned(),
-            },
-            Duty::IncompatibleDuties { keys } => {
-                format!("a person who has not done {}", keys.join(" or "))
-            }
-        });
-    }
+    let who: Vec<String> = duties.iter().map(|duty| whom(duty, state)).collect();
     let so_far = match wait.approvals() {
         [] => String::new(),
         [one] => format!(" ({one} has)"),
@@ -145,6 +154,20 @@ fn by_whom(duties: &[Duty], wait: &WaitState, state: &State) -> String {
     match who.as_slice() {
         [] => so_far,
         _ => format!(" by {}{so_far}", who.join(" and ")),
+    }
+}
+
+/// Who fulfils a duty.
+fn whom(duty: &Duty, state: &State) -> String {
+    match duty {
+        Duty::DistinctApprovers { count } => format!("{count} different people"),
+        Duty::MakerChecker => match &state.context().triggered_by {
+            Some(maker) => format!("a person other than {maker}"),
+            None => "a person other than the starter of the run".to_owned(),
+        },
+        Duty::IncompatibleDuties { keys } => {
+            format!("a person who has not done {}", keys.join(" or "))
+        }
     }
 }
 

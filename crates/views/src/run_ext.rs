@@ -76,9 +76,10 @@ pub struct ShownExt {
     pub children: Vec<ChildRow>,
     /// Who started the run; null if nobody is known.
     pub started_by: Option<String>,
-    /// The labels that the start request gave.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    /// The names and values that the start request gave the run.
     pub labels: BTreeMap<String, String>,
+    /// The business key of the run; null if its definition has none.
+    pub business_key: Option<String>,
     /// What people did in the run, in the order of the log.
     pub answers: Vec<ActRow>,
     /// Whether a process works on the run now.

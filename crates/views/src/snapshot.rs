@@ -119,10 +119,18 @@ fn shown_upto(
         children: children(view),
         started_by: view.state.context().triggered_by.clone(),
         labels: view.state.context().labels.clone(),
+        business_key: business_key(view),
         answers: people::acts(view).iter().map(people::Act::row).collect(),
         has_owner: view.head.session.is_some(),
     };
     Ok(RunShown { snapshot, ext })
+}
+
+/// The business key of a run, as its first parameters give it.
+fn business_key(view: &RunView) -> Option<String> {
+    let key = view.plan.event_key(view.state.params().first()?)?;
+    let shown = without_secrets(&view.plan.policy().hidden, key.into());
+    shown.as_str().map(str::to_owned)
 }
 
 /// The child runs that steps have waited for, in the order of the log.

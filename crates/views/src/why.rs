@@ -10,13 +10,14 @@ use stepwell_engine::rows::{BUILT_IN, served_by, target_name};
 use stepwell_engine::run_id_for;
 use stepwell_kernel::command::TimerKind;
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::event::{Body, WaitKind};
+use stepwell_kernel::event::{Body, Event, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::{Plan, StepRef};
+use stepwell_kernel::signal::SignalKind;
 use stepwell_kernel::state::{State, Status};
 use stepwell_kernel::time::Time;
 
-use crate::phrases::{losses, waits_for};
+use crate::phrases::{losses, waits_for_whom};
 use crate::{RunView, duration, people};
 
 /// One thing that can continue a run.
@@ -24,8 +25,14 @@ use crate::{RunView, duration, people};
 pub struct Reason {
     pub kind: &'static str,
     pub step: Option<String>,
-    /// What is waited for, without the command.
-    pub says: String,
+    /// What is waited for, without the step and without the time that is left.
+    what: String,
+    /// The time that is left, as `, in 5 s`; empty where nothing is counted down.
+    left: String,
+    /// What else there is to know, after the time that is left.
+    more: String,
+    /// What a person or a system outside must give; absent where the run goes on by itself.
+    pub needs: Option<Need>,
     /// The command that gives what is waited for, where a person can give it.
     pub command: Option<String>,
     /// Since when it is waited for.
@@ -36,6 +43,28 @@ pub struct Reason {
     pub work: Option<WorkName>,
     /// Whether it is known that nobody serves it.
     pub is_unserved: bool,
+}
+
+/// What a person or a system outside of the engine must give.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(
+    tag = "need",
+    rename_all = "snake_case",
+    rename_all_fields = "camelCase"
+)]
+pub enum Need {
+    /// A person approves or rejects.
+    Approval,
+    /// A person does the work, and says how it ended.
+    Completion,
+    /// An event of this type comes.
+    Event { event_type: String },
+    /// The child run of a step ends.
+    ChildRun { run_id: String },
+    /// An operator resumes the run.
+    Resume,
+    /// An operator retries or skips a step that has failed.
+    Repair,
 }
 
 /// The name of a kind of work, which workers serve.
@@ -63,11 +92,14 @@ impl fmt::Display for WorkName {
 }
 
 impl Reason {
-    fn new(kind: &'static str, step: Option<String>, says: impl Into<String>) -> Reason {
+    fn new(kind: &'static str, step: Option<String>, what: impl Into<String>) -> Reason {
         Reason {
             kind,
             step,
-            says: says.into(),
+            what: what.into(),
+            left: String::new(),
+            more: String::new(),
+            needs: None,
             command: None,
             since: None,
             until: None,
@@ -81,17 +113,34 @@ impl Reason {
         self
     }
 
+    fn needs(mut self, need: Need) -> Reason {
+        self.needs = Some(need);
+        self
+    }
+
     fn until(mut self, until: Option<Time>) -> Reason {
         self.until = until;
         self
+    }
+
+    /// What is waited for, without the command.
+    #[must_use]
+    pub fn says(&self) -> String {
+        let Reason {
+            what, left, more, ..
+        } = self;
+        match &self.step {
+            Some(step) => format!("{step}: {what}{left}{more}"),
+            None => format!("{what}{left}{more}"),
+        }
     }
 
     /// What is waited for, with the command that gives it.
     #[must_use]
     pub fn text(&self) -> String {
         match &self.command {
-            Some(command) => format!("{} (`{command}`)", self.says),
-            None => self.says.clone(),
+            Some(command) => format!("{} (`{command}`)", self.says()),
+            None => self.says(),
         }
     }
 
@@ -101,7 +150,9 @@ impl Reason {
             kind: self.kind.to_owned(),
             step_id: self.step.clone(),
             text: self.text(),
-            says: self.says.clone(),
+            says: self.says(),
+            what: format!("{}{}", self.what, self.more),
+            needs: self.needs.clone(),
             command: self.command.clone(),
             since: self.since.map(Time::to_rfc3339),
             until: self.until.map(Time::to_rfc3339),
@@ -124,6 +175,11 @@ pub struct ReasonRow {
     pub text: String,
     /// What is waited for, without the command.
     pub says: String,
+    /// What is waited for, without the command, the step and the time that is left.
+    pub what: String,
+    /// What a person or a system outside must give; absent where the run goes on by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs: Option<Need>,
     /// The command that gives what is waited for, where a person can give it.
     pub command: Option<String>,
     /// Since when it is waited for.
@@ -172,169 +228,242 @@ fn engine_outside(state: &State) -> Option<&str> {
 
 /// Everything that can continue a run. `unserved` is work of which it is known that nobody serves it.
 pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> {
-    let (plan, state) = (&view.plan, &view.state);
-    let run = state.run_id();
-    let since = last_events(view);
-    // A step that nothing was said about waits since the run has started.
-    let of_step = |at: StepRef| since.get(&at).copied().or(state.started_at());
+    let teller = Teller {
+        view,
+        now,
+        unserved,
+        since: last_events(view),
+    };
+    let sources = wake_sources(&view.plan, &view.state);
     let mut all = Vec::new();
-    let mut held_before = 0;
-    for source in wake_sources(plan, state) {
+    for source in sources {
+        // The end of a hold is told with the step that is held.
+        if let WakeSource::Timer { kind, .. } = source
+            && kind == TimerKind::Hold
+        {
+            continue;
+        }
+        let is_held = matches!(source, WakeSource::Operator) && view.state.pause().is_none();
+        if !is_held {
+            all.push(teller.reason(source));
+        } else if !all.iter().any(|it: &Reason| it.kind == "operator") {
+            // There is one source for each step that is held: all of them are told with the first one.
+            all.extend(teller.held());
+        }
+    }
+    all
+}
+
+/// Who puts what a run waits for into words.
+struct Teller<'a> {
+    view: &'a RunView,
+    now: Time,
+    unserved: &'a [WorkName],
+    /// When something was last said about each step-run.
+    since: BTreeMap<StepRef, Time>,
+}
+
+impl Teller<'_> {
+    fn reason(&self, source: WakeSource) -> Reason {
+        let (plan, state) = (&self.view.plan, &self.view.state);
+        let run = state.run_id();
         let (reason, since) = match source {
             WakeSource::Queue if plan.policy().needs_approval && !state.approved() => {
                 let reason = Reason::new("queue", None, "an approval")
+                    .needs(Need::Approval)
                     .by(format!("stepwell runs approve {run}"));
                 (reason, Some(state.created_at()))
             }
-            WakeSource::Queue => (queued(state, now), Some(state.created_at())),
+            WakeSource::Queue => (queued(state, self.now), Some(state.created_at())),
             WakeSource::Task {
                 target, visible_at, ..
-            } => {
-                let served = work_of(plan, target);
-                let name = target_name(plan, target);
-                let is_later = visible_at > now;
-                let later = match is_later {
-                    true => format!(", in {}", duration(visible_at.since(now))),
-                    false => String::new(),
-                };
-                let lost = lost(state, target);
-                let is_unserved = unserved.contains(&served);
-                let nobody = match is_unserved {
-                    true => format!("; nobody serves it now: {}", served.how_to_serve("URL")),
-                    false => String::new(),
-                };
-                let who = match engine_outside(state).filter(|_| served.queue == BUILT_IN) {
-                    Some(engine) => {
-                        format!(
-                            "the engine `{engine}`, which gives the step to a process that serves it"
-                        )
-                    }
-                    None => format!("a worker that serves {served}"),
-                };
-                let says = format!("{name}: {who}{later}{lost}{nobody}");
-                let reason = Reason {
-                    work: Some(served),
-                    is_unserved,
-                    ..Reason::new("task", Some(name), says)
-                };
-                // Work that can be taken waits since then, however long ago something was said about its step.
-                let since = match is_later {
-                    true => of_step(target.step_ref()),
-                    false => of_step(target.step_ref()).max(Some(visible_at)),
-                };
-                (reason.until(is_later.then_some(visible_at)), since)
-            }
-            WakeSource::Lease { target, until } => {
-                let name = target_name(plan, target);
-                let lost = lost(state, target);
-                let run = state.target(target);
-                let worker = run.and_then(|run| run.lease()).map(|it| &*it.worker);
-                let worker = worker.map_or_else(String::new, |it| format!(" {it}"));
-                // Heartbeats extend the lease in the store, each by its whole length.
-                let granted = of_step(target.step_ref()).map(|since| until.since(since));
-                let within = match granted {
-                    Some(length) if length > 0 => format!(" within {}", duration(length)),
-                    _ => String::new(),
-                };
-                let says = format!(
-                    "{name}: the worker{worker} that executes the step{lost}; without a sign of life from the worker the lease \
-                     ends{within}, and the engine goes on with the step as its definition says"
-                );
-                let timeout = run.and_then(|run| run.timer());
-                let reason = Reason::new("lease", Some(name), says);
-                (
-                    reason.until(timeout.map(|it| it.0)),
-                    of_step(target.step_ref()),
-                )
-            }
-            WakeSource::Outside { step, wait } => {
-                let id = plan.step_id(step);
-                let how = match &wait {
-                    WaitKind::Event { event_type, .. } => {
-                        format!("stepwell runs signal {run} --event {event_type} --id ID")
-                    }
-                    WaitKind::Gate
-                    | WaitKind::Approval
-                    | WaitKind::Manual
-                    | WaitKind::Timer { .. }
-                    | WaitKind::Child { .. } => {
-                        format!("stepwell runs complete {run} {id} --outcome succeeded")
-                    }
-                };
-                let people = match people::approvals(view, step) {
-                    Some(approvals) => format!(", {}", approvals.text),
-                    None => String::new(),
-                };
-                let says = format!("{id}: {}{people}", waits_for(&wait));
-                let until = state.run(step).and_then(|it| it.wait()?.deadline());
-                let reason = Reason::new("outside", Some(id), says).by(how);
-                (reason.until(until), of_step(step))
-            }
+            } => self.task(target, visible_at),
+            WakeSource::Lease { target, until } => self.lease(target, until),
+            WakeSource::Outside { step, wait } => (self.outside(step, &wait), self.of_step(step)),
             WakeSource::Child { step, request_key } => {
-                let id = plan.step_id(step);
-                let says = format!("{id}: its child run {}", run_id_for(&request_key));
-                (Reason::new("child", Some(id), says), of_step(step))
+                let run_id = run_id_for(&request_key);
+                let what = format!("its child run {run_id}");
+                let reason = Reason::new("child", Some(plan.step_id(step)), what);
+                let need = Need::ChildRun { run_id };
+                (reason.needs(need), self.of_step(step))
             }
-            WakeSource::Timer { kind, due } => {
-                let when = match due > now {
-                    true => format!("in {}", duration(due.since(now))),
-                    false => "due".to_owned(),
-                };
-                let owner = timed(state, kind, due);
-                let wait = owner.and_then(|at| state.run(at)?.wait());
-                let sleeps = wait.is_some_and(|it| matches!(it.kind(), WaitKind::Timer { .. }));
-                let what = if sleeps {
-                    "the end of its sleep"
-                } else {
-                    timer(kind)
-                };
-                let id = owner.map(|at| plan.step_id(at));
-                let says = match &id {
-                    Some(id) => format!("{id}: {what}, {when}"),
-                    None => format!("{what}, {when}"),
-                };
-                let reason = Reason::new("timer", id, says);
-                (reason.until(Some(due)), owner.and_then(of_step))
-            }
-            WakeSource::Operator if state.pause().is_some() => {
-                let reason = Reason::new("operator", None, "an operator: the run is paused");
-                (
-                    reason.by(format!("stepwell runs resume {run}")),
-                    last_pause(view),
-                )
-            }
+            WakeSource::Timer { kind, due } => self.timer(kind, due),
             WakeSource::Operator => {
-                // Each step that is held is a source; the sources do not name their steps.
-                let held = state.open().iter().copied();
-                let mut held =
-                    held.filter(|at| state.run(*at).is_some_and(|it| it.status() == Status::Held));
-                let at = held.nth(held_before);
-                held_before += 1;
-                let id = at.map(|at| plan.step_id(at));
-                let step = id.as_deref().unwrap_or("STEP");
-                let says = match &id {
-                    Some(id) => format!("{id}: an operator: the step has failed and is held"),
-                    None => "an operator: a failed step is held".to_owned(),
+                let pause = last_pause(self.view);
+                let who = pause.and_then(|pause| paused_by(self.view, pause));
+                let what = match who {
+                    Some(who) => format!("an operator: the run is paused by {who}"),
+                    None => "an operator: the run is paused".to_owned(),
                 };
-                let how = format!("stepwell runs retry {run} --step {step}");
-                (
-                    Reason::new("operator", id, says).by(how),
-                    at.and_then(of_step),
-                )
+                let reason = Reason::new("operator", None, what).needs(Need::Resume);
+                let reason = reason.by(format!("stepwell runs resume {run}"));
+                (reason, pause.map(|event| event.at))
             }
             WakeSource::Ctx { step } => {
-                let id = plan.step_id(step);
-                let says = format!("{id}: a change of ctx that admits the token");
-                (Reason::new("ctx", Some(id), says), of_step(step))
+                let what = "a change of ctx that admits the token";
+                let reason = Reason::new("ctx", Some(plan.step_id(step)), what);
+                (reason, self.of_step(step))
             }
             WakeSource::Proceed => {
-                let says = "the engine, which continues the run";
-                (Reason::new("proceed", None, says), None)
+                let what = "the engine, which continues the run";
+                (Reason::new("proceed", None, what), None)
             }
         };
-        all.push(Reason { since, ..reason });
+        Reason { since, ..reason }
     }
-    all
+
+    /// When something was last said about a step-run; one that nothing was said about waits since the run has started.
+    fn of_step(&self, at: StepRef) -> Option<Time> {
+        let said = self.since.get(&at).copied();
+        said.or(self.view.state.started_at())
+    }
+
+    /// Work that a worker can take, now or later, and since when.
+    fn task(&self, target: Target, visible_at: Time) -> (Reason, Option<Time>) {
+        let (plan, state) = (&self.view.plan, &self.view.state);
+        let work = work_of(plan, target);
+        let is_later = visible_at > self.now;
+        let is_unserved = self.unserved.contains(&work);
+        let nobody = match is_unserved {
+            true => format!("; nobody serves it now: {}", work.how_to_serve("URL")),
+            false => String::new(),
+        };
+        let who = match engine_outside(state).filter(|_| work.queue == BUILT_IN) {
+            Some(engine) => {
+                format!("the engine `{engine}`, which gives the step to a process that serves it")
+            }
+            None => format!("a worker that serves {work}"),
+        };
+        let reason = Reason {
+            left: self
+                .left(visible_at)
+                .filter(|_| is_later)
+                .unwrap_or_default(),
+            more: format!("{}{nobody}", lost(state, target)),
+            work: Some(work.clone()),
+            is_unserved,
+            ..Reason::new("task", Some(target_name(plan, target)), who)
+        };
+        // No event says that work can be claimed: it can from `visible_at` on.
+        let said = self.since.get(&target.step_ref()).copied();
+        let since = match is_later {
+            true => said.or(state.started_at()),
+            false => said.max(Some(visible_at)),
+        };
+        (reason.until(is_later.then_some(visible_at)), since)
+    }
+
+    /// Work that a worker has: its result moves the run, or the end of its lease.
+    fn lease(&self, target: Target, until: Time) -> (Reason, Option<Time>) {
+        let (plan, state) = (&self.view.plan, &self.view.state);
+        let run = state.target(target);
+        let lease = run.and_then(|run| run.lease());
+        let worker = lease.map_or_else(String::new, |it| format!(": {}", it.worker));
+        let since = self.of_step(target.step_ref());
+        // Heartbeats extend the lease in the store, each by its whole length.
+        let length = since.map_or(0, |since| until.since(since));
+        let within = match length {
+            0 => String::new(),
+            _ => format!(" within {}", duration(length)),
+        };
+        let lost = lost(state, target);
+        let reason = Reason {
+            more: format!(
+                "{lost}; without a sign of life from the worker the lease ends{within}, and the engine goes on with the \
+                 step as its definition says"
+            ),
+            ..Reason::new(
+                "lease",
+                Some(target_name(plan, target)),
+                format!("the worker that executes the step{worker}"),
+            )
+        };
+        let timeout = run.and_then(|run| run.timer());
+        (reason.until(timeout.map(|it| it.0)), since)
+    }
+
+    /// A person or an event that a step waits for.
+    fn outside(&self, step: StepRef, wait: &WaitKind) -> Reason {
+        let (plan, state) = (&self.view.plan, &self.view.state);
+        let (run, id) = (state.run_id(), plan.step_id(step));
+        let complete = format!("stepwell runs complete {run} {id} --outcome succeeded");
+        let (need, how) = match wait {
+            WaitKind::Event { event_type, .. } => (
+                Need::Event {
+                    event_type: event_type.clone(),
+                },
+                format!("stepwell runs signal {run} --event {event_type} --id ID"),
+            ),
+            WaitKind::Gate | WaitKind::Approval => (Need::Approval, complete),
+            WaitKind::Manual | WaitKind::Timer { .. } | WaitKind::Child { .. } => {
+                (Need::Completion, complete)
+            }
+        };
+        let people = match people::approvals(self.view, step) {
+            Some(approvals) => format!(", {}", approvals.text),
+            None => String::new(),
+        };
+        let what = format!("{}{people}", waits_for_whom(plan, state, step, wait));
+        let until = state.run(step).and_then(|it| it.wait()?.deadline());
+        let reason = Reason::new("outside", Some(id), what).needs(need);
+        reason.by(how).until(until)
+    }
+
+    fn timer(&self, kind: TimerKind, due: Time) -> (Reason, Option<Time>) {
+        let (plan, state) = (&self.view.plan, &self.view.state);
+        let owner = timed(state, kind, due);
+        let wait = owner.and_then(|at| state.run(at)?.wait());
+        let sleeps = wait.is_some_and(|it| matches!(it.kind(), WaitKind::Timer { .. }));
+        let what = if sleeps {
+            "the end of its sleep"
+        } else {
+            timer(kind)
+        };
+        let reason = Reason {
+            left: self.left(due).unwrap_or_else(|| ", due".to_owned()),
+            ..Reason::new("timer", owner.map(|at| plan.step_id(at)), what)
+        };
+        let since = match (owner, kind) {
+            (Some(at), _) => self.of_step(at),
+            (None, TimerKind::Drain) => last_pause(self.view).map(|event| event.at),
+            (None, TimerKind::Run) => state.started_at(),
+            (None, TimerKind::Attempt | TimerKind::Wait | TimerKind::Hold | TimerKind::Stall) => {
+                None
+            }
+        };
+        (reason.until(Some(due)), since)
+    }
+
+    /// The steps that have failed and wait for an operator.
+    fn held(&self) -> Vec<Reason> {
+        let (plan, state) = (&self.view.plan, &self.view.state);
+        let is_held = |at: &&StepRef| {
+            let status = state.run(**at).map(|run| run.status());
+            status == Some(Status::Held)
+        };
+        let open = state.open().iter().filter(is_held);
+        open.map(|at| {
+            let (run, id) = (state.run_id(), plan.step_id(*at));
+            let what = "an operator: the step has failed and is held";
+            let how = format!("stepwell runs retry {run} --step {id}");
+            let timer = state.run(*at).and_then(|run| run.timer());
+            let due = timer.map(|it| it.0);
+            let left =
+                due.map(|due| format!("; the run stops in {}", duration(due.since(self.now))));
+            let reason = Reason::new("operator", Some(id), what).needs(Need::Repair);
+            Reason {
+                since: self.of_step(*at),
+                left: left.unwrap_or_default(),
+                ..reason.by(how).until(due)
+            }
+        })
+        .collect()
+    }
+
+    /// `, in 5 s`; none if the time has come.
+    fn left(&self, at: Time) -> Option<String> {
+        (at > self.now).then(|| format!(", in {}", duration(at.since(self.now))))
+    }
 }
 
 /// The open step-run that a timer belongs to; none for a timer of the run.
@@ -350,27 +479,56 @@ fn timed(state: &State, kind: TimerKind, due: Time) -> Option<StepRef> {
 fn queued(state: &State, now: Time) -> Reason {
     match state.start_after().filter(|at| *at > now) {
         Some(at) => {
-            let wait = duration(at.since(now));
-            let says = format!("its time to start, {}, in {wait}", at.to_rfc3339());
-            Reason::new("start", None, says).until(Some(at))
+            let left = duration(at.since(now));
+            let reason = Reason {
+                left: format!(", {}, in {left}", at.to_rfc3339()),
+                ..Reason::new("start", None, "its time to start")
+            };
+            reason.until(Some(at))
         }
         None => Reason::new("queue", None, "a free slot in the queue"),
     }
 }
 
-/// When something was last said about each step-run: a step that waits has waited since then.
+/// When something was last said about each step-run: a step that waits has waited since then. An answer that does not end
+/// a wait does not begin it anew.
 fn last_events(view: &RunView) -> BTreeMap<StepRef, Time> {
+    let is_answer = |event: &&Event| {
+        matches!(
+            event.body,
+            Body::StepAnswered { .. } | Body::StepApproved { .. }
+        )
+    };
     let events = view.events.iter();
     events
+        .filter(|event| !is_answer(event))
         .filter_map(|event| Some((event.body.step()?, event.at)))
         .collect()
 }
 
-/// When the run was last paused.
-fn last_pause(view: &RunView) -> Option<Time> {
+/// The event of the last pause.
+fn last_pause(view: &RunView) -> Option<&Event> {
     let mut events = view.events.iter().rev();
-    let paused = events.find(|event| matches!(event.body, Body::RunPaused { .. }));
-    paused.map(|event| event.at)
+    events.find(|event| matches!(event.body, Body::RunPaused { .. }))
+}
+
+/// Who has paused the run, and why: `ada (the price is wrong)`.
+fn paused_by(view: &RunView, pause: &Event) -> Option<String> {
+    let before = view.events.iter().rev().skip_while(|it| it.seq > pause.seq);
+    let mut signals = before.filter_map(|event| {
+        let Body::SignalAccepted {
+            signal, by, reason, ..
+        } = &event.body
+        else {
+            return None;
+        };
+        (signal == SignalKind::Pause.name()).then_some((by, reason))
+    });
+    let (by, reason) = signals.next()?;
+    Some(match reason {
+        Some(reason) => format!("{by} ({reason})"),
+        None => by.clone(),
+    })
 }
 
 /// How often the work was lost before, in brackets; empty for work that never was.
@@ -400,7 +558,7 @@ fn timer(kind: TimerKind) -> &'static str {
         TimerKind::Wait => "timeout of a wait",
         TimerKind::Hold => "timeout of a hold",
         TimerKind::Run => "timeout of the run",
-        TimerKind::Drain => "drain timeout of the pause",
+        TimerKind::Drain => "drain timeout of the pause, which raises an alert",
         TimerKind::Stall => "stall timeout",
     }
 }

@@ -706,7 +706,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Find the lines of the log of one execution of a step that contain a text. One request searches about 16 MiB: search on
+         * Find the lines of the log of one execution of a step that contain a text, or that are of one stream. One request searches about 16 MiB: search on
          *     at `next` until it is `size`.
          */
         get: operations["get_runs_run_logs_step_execution_search"];
@@ -2553,18 +2553,27 @@ export interface components {
              */
             reason: string;
         };
-        /** @description A gap in the numbers of events. */
-        MissingEvents: {
-            /**
-             * Format: uint64
-             * @description The last event before the gap.
-             */
-            after: number;
-            /**
-             * Format: uint64
-             * @description The event that came next.
-             */
-            next: number;
+        /** @description What somebody outside of the engine must give. */
+        Need: {
+            /** @enum {string} */
+            need: "approval";
+        } | {
+            /** @enum {string} */
+            need: "completion";
+        } | {
+            eventType: string;
+            /** @enum {string} */
+            need: "event";
+        } | {
+            /** @enum {string} */
+            need: "child_run";
+            runId: string;
+        } | {
+            /** @enum {string} */
+            need: "resume";
+        } | {
+            /** @enum {string} */
+            need: "repair";
         };
         /** @description Everything a dialect says about a workflow. */
         Net: {
@@ -3024,6 +3033,8 @@ export interface components {
             command: string | null;
             /** @description What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`. */
             kind: string;
+            /** @description What somebody must give; absent where the run goes on by itself. */
+            needs?: components["schemas"]["Need"] | null;
             /** @description The operation that a worker must serve, if that is waited for. */
             operation?: string | null;
             /** @description The queue that a worker must serve, if that is waited for. */
@@ -3040,6 +3051,8 @@ export interface components {
             unserved?: boolean;
             /** @description When the wait ends by itself. */
             until: string | null;
+            /** @description What is waited for, without the command, the step and the time that is left. */
+            what: string;
         };
         /** @description A text to be registered. */
         RegisterDefinition: {
@@ -4559,6 +4572,8 @@ export interface components {
         ShownExt: {
             /** @description What people did in the run, in the order of the log. */
             answers: components["schemas"]["ActRow"][];
+            /** @description The business key of the run; null if its definition has none. */
+            businessKey: string | null;
             /** @description The child runs that steps have waited for, in the order of the log. */
             children: components["schemas"]["ChildRow"][];
             /** @description The result of each undo. */
@@ -4568,8 +4583,8 @@ export interface components {
             dialect: string;
             /** @description Whether a process works on the run now. */
             hasOwner: boolean;
-            /** @description The labels that the start request gave. */
-            labels?: {
+            /** @description The names and values that the start request gave the run. */
+            labels: {
                 [key: string]: string;
             };
             /** @description What the engine did that is not in the log. */
@@ -9631,9 +9646,11 @@ export interface operations {
     };
     get_runs_run_logs_step_execution_search: {
         parameters: {
-            query: {
-                /** @description The text that lines contain; upper and lower case are the same. */
-                text: string;
+            query?: {
+                /** @description The text that lines contain; upper and lower case are the same. Absent: every line of `stream`. */
+                text?: string;
+                /** @description Only lines of this stream: `out`, `err` or `note`. Absent: lines of all streams that contain `text`. */
+                stream?: string;
                 /** @description Only lines that begin at this byte or later. */
                 from?: number;
                 /** @description At most this many lines; 200 if absent, 1000 at most. */

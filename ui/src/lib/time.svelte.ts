@@ -32,6 +32,12 @@ export function duration(ms: number): string {
   return two(Math.floor(h / 24), 'd', h % 24, 'h');
 }
 
+/** A duration that goes on: whole seconds, so that it does not jump. */
+export function counted(ms: number): string {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  return s < 10 ? `${s} s` : duration(s * 1000);
+}
+
 const sameDay = (a: Date, b: Date) => a.toDateString() === b.toDateString();
 
 /** The local time: without the day if it is today. */

@@ -1,7 +1,7 @@
 // No state of any language is without a word, a colour and an icon. The words are those of the server.
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { besideWord, lookOf, lookOrPlain, waitingWord, waitLook } from './words';
+import { besideWord, lookOf, lookOrPlain, undoLook, undoWord, waitLook, waitWord } from './words';
 
 interface Word {
   word: string;
@@ -45,25 +45,35 @@ describe('words of states', () => {
   });
 });
 
-describe('what waits', () => {
-  const event = { kind: 'outside', says: 'pay: waits for event payment.done' };
-  const person = { kind: 'outside', says: 'file-paper: waits for a person' };
-  const approval = { kind: 'outside', says: 'pay-out: waits for approval before it starts' };
-  it('is named after what is waited for', () => {
-    expect(waitingWord([event])).toBe('waiting for an event');
-    expect(waitingWord([approval])).toBe('waiting for approval');
-    expect(waitingWord([person])).toBe('waiting for a person');
-    expect(waitingWord([person, event])).toBe('waiting for a person');
-    expect(waitingWord([])).toBe('waiting');
+describe('what is said beside a word', () => {
+  const reason = (need: string, kind = 'outside') => ({ kind, needs: { need } });
+  it('says who is waited for, where the contract has one word for all of it', () => {
+    expect(besideWord('RUNNING', 'WAITING_APPROVAL', [reason('event')])).toBe('waits for an event');
+    expect(besideWord('Running', 'WAITING_APPROVAL', [reason('completion')])).toBe('waits for a person');
+    expect(besideWord('blocked', 'WAITING_APPROVAL', [reason('approval'), reason('event')])).toBe('waits for a person or an event');
+    expect(besideWord('WaitingForApproval', 'WAITING_APPROVAL', [reason('approval')])).toBeNull();
+    // A list of runs has no reasons.
+    expect(besideWord('RUNNING', 'WAITING_APPROVAL')).toBe('waiting');
+    expect(besideWord('blocked', 'WAITING_APPROVAL')).toBeNull();
   });
-  it('has a hand only where a person is waited for', () => {
-    expect(waitLook(event)?.icon).toBe('clock');
-    expect(waitLook(person)?.icon).toBe('hand');
-    expect(waitLook({ kind: 'task', says: 'x', unserved: true })?.tone).toBe('wait');
-    expect(waitLook({ kind: 'timer', says: 'x' })).toBeUndefined();
-  });
-  it('is not said twice', () => {
+  it('says nothing twice, and tells of a step that is held', () => {
     expect(besideWord('compensating', 'stepwell/COMPENSATING')).toBeNull();
-    expect(besideWord('RUNNING', 'DRAINING')).toBe('DRAINING');
+    expect(besideWord('RUNNING', null, [reason('repair', 'operator')])).toBe('held');
+    expect(besideWord('PAUSED', 'DRAINING', [reason('repair', 'operator')])).toBe('DRAINING');
+    for (const word of ['waits for a person', 'waits for an event', 'waits for a person or an event', 'held', 'waiting']) expect(lookOf(word)).toBeTruthy();
+  });
+  it('shows a hand where a person is waited for, and a clock where a time or an event is', () => {
+    expect(waitLook(reason('approval'))).toEqual({ tone: 'wait', icon: 'hand' });
+    expect(waitLook(reason('event'))).toEqual({ tone: 'wait', icon: 'clock' });
+    expect(waitLook({ kind: 'timer' })).toEqual({ tone: 'wait', icon: 'clock' });
+    expect(waitLook({ kind: 'task' })?.icon).toBe('queue');
+    expect(waitWord({ kind: 'task' })).toBe('waits for a worker');
+    expect(waitLook(undefined)).toBeUndefined();
+  });
+  it('has a sentence and a look for each state of an undo', () => {
+    for (const word of ['due', 'running', 'done', 'failed', 'not_compensable', 'not_run']) {
+      expect(undoWord(word)).toMatch(/undone/);
+      expect(undoLook(word)).not.toEqual({ tone: 'idle', icon: 'circle' });
+    }
   });
 });

@@ -29,11 +29,13 @@ const LOOKS: Record<string, Look> = {
   finalstep: look('busy', 'spinner'),
   waiting: look('wait', 'clock'),
   blocked: look('wait', 'clock'),
-  waitingapproval: look('wait', 'clock'),
-  waitingforanevent: look('wait', 'clock'),
-  waitingforaperson: look('wait', 'hand'),
+  waitingapproval: look('wait', 'hand'),
   waitingforapproval: look('wait', 'hand'),
   waitingformanualcompletion: look('wait', 'hand'),
+  waitsforaperson: look('wait', 'hand'),
+  waitsforapersonoranevent: look('wait', 'hand'),
+  waitsforanevent: look('wait', 'clock'),
+  held: look('hold', 'hand'),
   stalled: look('wait', 'warning'),
   paused: look('hold', 'pause'),
   draining: look('hold', 'drain'),
@@ -67,10 +69,49 @@ export function lookOrPlain(word: string | null | undefined): Look {
   return (word && lookOf(word)) || look('idle', 'circle');
 }
 
+/** How far the undo of a step is, as the end of a sentence about the step. */
+export function undoWord(word: string): string {
+  const words: Record<string, string> = { due: 'will be undone', running: 'is being undone', done: 'was undone', failed: 'could not be undone', not_compensable: 'cannot be undone: it has no undo', not_run: 'was not undone: the undoing stopped before it' };
+  return words[word] ?? word.replace(/_/g, ' ');
+}
+
+/** What the words need to know of a reason why a run waits. */
+interface Waits {
+  kind: string;
+  until?: string | null;
+  needs?: { need: string } | null;
+}
+
+/** The look of a step that waits for somebody or for a time: the words of some languages say `running` or `pending` then. */
+export function waitLook(reason: Waits | undefined): Look | undefined {
+  if (!reason) return undefined;
+  if (reason.needs?.need === 'approval' || reason.needs?.need === 'completion') return look('wait', 'hand');
+  // Work that nobody executes: also where the word of the language is still `running`.
+  if (reason.kind === 'task' && !reason.until) return look('ready', 'queue');
+  if (reason.needs?.need === 'event' || reason.kind === 'timer' || (reason.kind === 'task' && reason.until)) return look('wait', 'clock');
+  return undefined;
+}
+
+/** What a step that waits is waiting for, in two or three words. */
+export function waitWord(reason: Waits | undefined): string | undefined {
+  switch (reason?.needs?.need) {
+    case 'approval':
+      return 'waits for approval';
+    case 'completion':
+      return 'waits for a person';
+    case 'event':
+      return 'waits for an event';
+    case 'repair':
+      return 'held';
+  }
+  if (reason?.kind === 'task') return reason.until ? 'waits for its next attempt' : 'waits for a worker';
+  return reason?.kind === 'timer' ? 'waits for a time' : undefined;
+}
+
 /** The tone of an undo. */
 export function undoLook(word: string): Look {
   const looks: Record<string, Look> = {
-    due: look('undo', 'undo'),
+    due: look('undo', 'queue'),
     running: look('undo', 'spinner'),
     done: look('good', 'undo'),
     failed: look('bad', 'cross'),
@@ -80,28 +121,15 @@ export function undoLook(word: string): Look {
   return looks[word] ?? look('idle', 'circle');
 }
 
-/** What a step waits for, as far as somebody must give it. */
-export interface WaitLook extends Look {
-  says: string;
-}
-/** The look of a step that waits, whatever its word is: some languages call it running, others pending. */
-export function waitLook(reason: { kind: string; says: string; unserved?: boolean }): WaitLook | undefined {
-  if (reason.kind === 'outside') return /waits for event/.test(reason.says) ? { ...look('wait', 'clock'), says: 'waits for an event' } : { ...look('wait', 'hand'), says: 'waits for a person' };
-  if (reason.kind === 'task' && reason.unserved) return { ...look('wait', 'warning'), says: 'no worker' };
-  if (reason.kind === 'ctx') return { ...look('wait', 'warning'), says: 'may not enter' };
-  return undefined;
-}
-
-/** What an open run waits for, if all that is open waits: the word of the contract is the same for people and events. */
-export function waitingWord(reasons: { kind: string; says: string }[]): string {
-  const outside = reasons.filter((it) => it.kind === 'outside');
-  if (outside.length && outside.every((it) => /waits for event/.test(it.says))) return 'waiting for an event';
-  if (outside.length && outside.every((it) => /approval/.test(it.says))) return 'waiting for approval';
-  return outside.some((it) => !/waits for event/.test(it.says)) ? 'waiting for a person' : 'waiting';
-}
-
-/** The detail of a state, unless the word of the language says it by itself. */
-export function besideWord(word: string, sub: string | null | undefined): string | null {
-  if (!sub || plain(sub) === plain(word)) return null;
-  return plain(sub) === 'waitingapproval' && lookOrPlain(word).tone === 'wait' ? null : sub;
+/** The detail of a state, unless the word of the language says it by itself. The contract has one word for every wait for
+ * somebody outside, `WAITING_APPROVAL`: with the reasons of the run the page says which it is. */
+export function besideWord(word: string, sub: string | null | undefined, reasons?: Waits[]): string | null {
+  const needs = new Set((reasons ?? []).map((it) => it.needs?.need));
+  if (sub && plain(sub) !== 'waitingapproval') return plain(sub) === plain(word) ? null : sub;
+  if (needs.has('repair')) return 'held';
+  if (!sub) return null;
+  if (/^waitingfor/.test(plain(word))) return null;
+  const person = needs.has('approval') || needs.has('completion');
+  if (person || needs.has('event')) return person && needs.has('event') ? 'waits for a person or an event' : person ? 'waits for a person' : 'waits for an event';
+  return lookOrPlain(word).tone === 'wait' ? null : 'waiting';
 }

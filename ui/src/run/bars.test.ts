@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { barsOf, tickText } from './bars';
+import { axis, barsOf } from './bars';
 import { arcsOf, layout } from './net';
 import type { Net, RunEvent } from './model.svelte';
 
@@ -21,12 +21,20 @@ describe('timeline', () => {
     expect(rows.map((it) => it.stepId)).toEqual(['a', 'b', 'a~undo']);
     expect(rows[0]!.bars.map((it) => [it.kind, it.tone, it.from, it.until])).toEqual([
       ['attempt', 'bad', 0, 10],
-      ['backoff', 'wait', 10, 20],
+      ['backoff', 'ready', 10, 20],
       ['attempt', 'good', 20, 30],
     ]);
-    expect(rows[1]!.bars[0]!.kind).toBe('wait');
+    // A wait that succeeded has a green mark at its end.
+    expect(rows[1]!.bars.map((it) => [it.kind, it.tone])).toEqual([['wait', 'wait'], ['end', 'good']]);
     expect(rows[2]!.bars[0]!.tone).toBe('undo');
     expect(count).toBe(5);
+  });
+  it('writes times with 24 hours, and as fine as the span asks for', () => {
+    const at = new Date(2026, 10, 17, 15, 5, 9, 40);
+    expect(axis(1000)(at)).toBe('15:05:09.040');
+    expect(axis(60_000)(at)).toBe('15:05:09');
+    expect(axis(3 * 3_600_000)(at)).toBe('15:05');
+    expect(axis(10 * 86_400_000)(at)).toMatch(/17.* 15:05$|Nov.* 15:05$/);
   });
   it('leaves a bar open that has no end', () => {
     expect(barsOf([event('StepStarted', 'a', 0)]).rows[0]!.bars[0]!.until).toBeUndefined();
@@ -53,12 +61,4 @@ describe('graph', () => {
     expect(performance.now() - began).toBeLessThan(200);
     expect(new Set(places.map((it) => `${it.x}/${it.y}`)).size).toBe(count);
   });
-});
-
-it('writes times of the axis with 24 hours, as fine as the marks are', () => {
-  const at = new Date(2026, 10, 17, 15, 4, 5, 250);
-  expect(tickText(at, 250)).toBe('15:04:05.250');
-  expect(tickText(at, 1000)).toBe('15:04:05');
-  expect(tickText(at, 300_000)).toBe('15:04');
-  expect(tickText(at, 86_400_000)).toMatch(/17/);
 });

@@ -2,7 +2,7 @@
 import type { RunEvent } from './model.svelte';
 import type { Tone } from '../lib/words';
 
-export type BarKind = 'attempt' | 'backoff' | 'wait' | 'loop' | 'undo';
+export type BarKind = 'attempt' | 'backoff' | 'wait' | 'loop' | 'undo' | 'end';
 export interface Bar {
   kind: BarKind;
   tone: Tone;
@@ -76,7 +76,7 @@ export function barsOf(events: RunEvent[]): Bars {
       }
       case 'StepExecutionFailed': {
         end(step, at, 'bad', `attempt ${ext.execution ?? ''} failed: ${ext.error?.code ?? ''}`);
-        begin(step, { kind: 'backoff', tone: 'wait', from: at, says: 'waits before the next attempt', seq: event.runSeq });
+        begin(step, { kind: 'backoff', tone: 'ready', from: at, says: 'waits before the next attempt', seq: event.runSeq });
         break;
       }
       case 'StepWaiting': {
@@ -91,9 +91,13 @@ export function barsOf(events: RunEvent[]): Bars {
       case 'StepRetried':
         end(step, at);
         break;
-      case 'StepCompleted':
-        end(step, at, open.get(step)?.kind === 'wait' ? undefined : 'good');
+      case 'StepCompleted': {
+        const waited = open.get(step)?.kind === 'wait';
+        end(step, at, waited ? undefined : 'good');
+        // A wait stays a wait; a mark at its end says that the step has succeeded.
+        if (waited) row(step).bars.push({ kind: 'end', tone: 'good', from: at, until: at, says: 'done', seq: event.runSeq });
         break;
+      }
       case 'StepFailed':
         end(step, at, ext.cancelled ? 'gone' : 'bad', `failed: ${ext.error?.code ?? ''}`);
         break;
@@ -105,7 +109,7 @@ export function barsOf(events: RunEvent[]): Bars {
         break;
       case 'UndoExecutionFailed':
         end(undo, at, 'bad', `undo failed: ${ext.error?.code ?? ''}`);
-        begin(undo, { kind: 'backoff', tone: 'wait', from: at, says: 'waits before the next attempt of the undo', seq: event.runSeq });
+        begin(undo, { kind: 'backoff', tone: 'ready', from: at, says: 'waits before the next attempt of the undo', seq: event.runSeq });
         break;
       case 'UndoCompleted':
         end(undo, at, 'undo', 'undone');
@@ -118,12 +122,14 @@ export function barsOf(events: RunEvent[]): Bars {
   return { rows: [...rows.values()], from, until, count };
 }
 
-/** The time at a mark of the axis, with 24 hours as everywhere; `between` is the distance of two marks in milliseconds. */
-export function tickText(at: Date, between: number): string {
-  const two = (n: number, width = 2) => String(n).padStart(width, '0');
-  if (between >= 86_400_000) return at.toLocaleDateString(undefined, { day: 'numeric', month: 'short' });
-  const minutes = `${two(at.getHours())}:${two(at.getMinutes())}`;
-  if (between >= 60_000) return minutes;
-  const seconds = `${minutes}:${two(at.getSeconds())}`;
-  return between >= 1000 ? seconds : `${seconds}.${two(at.getMilliseconds(), 3)}`;
+const DAY = 86_400_000;
+/** How the axis of a span writes its times: local, with 24 hours, and as fine as the span asks for. */
+export function axis(span: number): (at: Date) => string {
+  const two = (n: number, digits = 2) => String(n).padStart(digits, '0');
+  return (at) => {
+    const clock = `${two(at.getHours())}:${two(at.getMinutes())}`;
+    if (span > 2 * DAY) return `${at.toLocaleDateString(undefined, { day: 'numeric', month: 'short' })} ${clock}`;
+    if (span > 30 * 60_000) return clock;
+    return `${clock}:${two(at.getSeconds())}${span < 4000 ? `.${two(at.getMilliseconds(), 3)}` : ''}`;
+  };
 }

@@ -91,6 +91,16 @@ export class LogWindow {
       if (turn === this.turn) this.loading = false;
     }
   }
+  /** All lines from the beginning to the end that the log has now, as text. */
+  async whole(): Promise<string[]> {
+    const parts: string[] = [];
+    for (let from = 0; ; ) {
+      const part = await this.read(from, 1 << 20);
+      parts.push(part.lines.map((it) => `${it.at} ${it.stream} ${it.text}\n`).join(''));
+      if (part.next <= from || part.next >= part.size) return parts;
+      from = part.next;
+    }
+  }
   private searches = 0;
   /** What was found for another text is no longer shown. */
   forget() {
@@ -99,20 +109,21 @@ export class LogWindow {
     this.searchedTo = 0;
     this.searching = false;
   }
-  async search(text: string, more = false) {
+  /** Looks for a text, or for every line of a stream. */
+  async search(text: string, stream?: string, more = false) {
     const turn = ++this.searches;
     if (!more) {
       this.hits = [];
       this.searchedTo = 0;
     }
     this.searchProblem = undefined;
-    if (!text) return;
+    if (!text && !stream) return;
     this.searching = true;
     try {
       const most = this.hits.length + HITS;
       // The server searches a part at a time: what is found is shown while the search goes on.
       do {
-        const found = await api.get('/api/v1/runs/{run}/logs/{step}/{execution}/search', { path: this.path, query: { text, from: this.searchedTo, limit: HITS } });
+        const found = await api.get('/api/v1/runs/{run}/logs/{step}/{execution}/search', { path: this.path, query: { text, stream, from: this.searchedTo, limit: HITS } });
         if (turn !== this.searches) return;
         if (found.lines.length) this.hits = [...this.hits, ...found.lines];
         this.searchedTo = found.next;

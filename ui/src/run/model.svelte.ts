@@ -36,15 +36,39 @@ export class RunModel {
   private stream?: Stream;
   private closed = false;
   private timer?: ReturnType<typeof setTimeout>;
-  private restart?: ReturnType<typeof setTimeout>;
+  private begin?: ReturnType<typeof setTimeout>;
   private shownAt = 0;
 
-  // Until a moment was read, what was shown before stays: nothing under the hands of a person is taken away.
-  shown = $derived(this.at === undefined ? this.view : (this.moment ?? this.view));
+  shown = $derived(this.at === undefined ? this.view : this.moment);
   until = $derived(this.at ?? Infinity);
   seen = $derived(this.at === undefined ? this.events : this.events.slice(0, this.indexAfter(this.at)));
   ended = $derived(!!this.view && ['COMPLETED', 'FAILED', 'CANCELLED'].includes(this.view.status));
   steps = $derived(new Map((this.shown?.ext.steps ?? []).map((it) => [it.stepId, it])));
+
+  /** The failure that ended the run, or holds it: that of a whole step rather than that of one of its items. */
+  failure = $derived.by(() => {
+    const failures = this.seen.filter((it) => it.eventType === 'StepFailed' && it.stepId);
+    const own = failures.filter((it) => !it.ext.cancelled);
+    return own.findLast((it) => !/\[\d+\]$/.test(it.stepId ?? '')) ?? own[own.length - 1] ?? failures[failures.length - 1];
+  });
+  /** The step of the failure, and the item of it that failed, if it is a loop. */
+  failedAt = $derived.by(() => {
+    const step = this.failure?.stepId;
+    return step && (this.seen.findLast((it) => it.eventType === 'StepFailed' && it.stepId?.startsWith(`${step}[`))?.stepId ?? step);
+  });
+  /** What open visits wait for, where it is somebody outside or a time: a worker at work is no wait. */
+  waiting = $derived.by(() => {
+    const found = new Map<string, Reason>();
+    const reasons = this.shown?.ext.waitsFor ?? [];
+    const atWork = new Set(reasons.flatMap((it) => (it.stepId && (it.kind === 'lease' || it.kind === 'child') ? [visitOf(it.stepId)] : [])));
+    for (const it of reasons) {
+      if (!it.stepId || atWork.has(visitOf(it.stepId))) continue;
+      const visit = visitOf(it.stepId);
+      const before = found.get(visit);
+      if (!before || (!before.needs && it.needs)) found.set(visit, it);
+    }
+    return found;
+  });
 
   /** The child runs that steps have waited for, by step. */
   children = $derived.by(() => {
@@ -78,7 +102,7 @@ export class RunModel {
       void this.ask();
     } catch (error) {
       if (error instanceof Problem) this.problem = error;
-      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503)) this.restart = setTimeout(() => void this.start(), 1500);
+      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503)) this.begin = setTimeout(() => void this.start(), 1500);
       return;
     }
     try {
@@ -105,7 +129,8 @@ export class RunModel {
     this.closed = true;
     this.stream?.close();
     clearTimeout(this.timer);
-    clearTimeout(this.restart);
+    clearTimeout(this.begin);
+    clearTimeout(this.again);
   }
 
   private read(): Promise<RunView> {
@@ -117,8 +142,8 @@ export class RunModel {
     for (;;) {
       const page = await api.get('/api/v1/runs/{run}/events', { path: { run: this.id }, query: { after: this.last, limit: PAGE } });
       if (this.closed) return;
-      this.append(page.events as RunEvent[]);
       this.lastSeq = Math.max(page.lastSeq, this.last);
+      this.append(page.events as RunEvent[]);
       if (!page.events.length || this.last >= page.lastSeq) return;
     }
   }
@@ -179,14 +204,19 @@ export class RunModel {
     try {
       const view = await this.read();
       if (this.closed) return;
-      this.view = view;
-      this.problem = undefined;
       this.shownAt = performance.now() - began;
+      // Answers may overtake each other: an older one shows nothing new.
+      if (view.lastEventSeq >= (this.view?.lastEventSeq ?? 0)) this.view = view;
+      this.problem = undefined;
       void this.ask();
+      if (view.lastEventSeq < this.last) this.later();
     } catch (error) {
       if (error instanceof Problem && !error.isOffline) this.problem = error;
+      // What is shown is older than the log: it is read again until it is not.
+      if (!this.closed && !(error instanceof Problem && [401, 403, 404].includes(error.status))) this.again ??= setTimeout(() => ((this.again = undefined), void this.refresh()), 1500);
     }
   }
+  private again?: ReturnType<typeof setTimeout>;
   private watched = new Map<string, number>();
   /** Asks what may be done to a step, until the answer is called. */
   watchStep(step: string): () => void {
@@ -217,14 +247,12 @@ export class RunModel {
   private travels = 0;
   /** Goes to the moment after an event; absent: now. */
   async travel(seq: number | undefined) {
-    this.at = seq;
     const turn = ++this.travels;
-    if (seq === undefined) {
-      this.moment = undefined;
-      return;
-    }
-    const found = await api.get('/api/v1/runs/{run}/at/{seq}', { path: { run: this.id, seq } });
-    if (turn === this.travels) this.moment = found;
+    // What is shown stays until the moment is there: nothing is drawn anew, and the focus stays where it is.
+    const found = seq === undefined ? undefined : await api.get('/api/v1/runs/{run}/at/{seq}', { path: { run: this.id, seq } });
+    if (turn !== this.travels) return;
+    this.moment = found;
+    this.at = seq;
   }
 }
 

@@ -64,7 +64,7 @@ function ranked(net: Net, narrow: boolean): Pick<Layout, 'places' | 'labels'> {
   net.steps.forEach((_, i) => graph.setNode(String(i), { width: WIDTH, height: HEIGHT }));
   net.edges.forEach((edge, i) => {
     // Guards are written on their arcs: they need room.
-    if (edge.from !== edge.to) graph.setEdge(String(edge.from), String(edge.to), edge.when ? { width: 196, height: 46, labelpos: 'c' } : { width: 20, height: 1 }, `e${i}`);
+    if (edge.from !== edge.to) graph.setEdge(String(edge.from), String(edge.to), edge.when ? { width: 188, height: 46, labelpos: 'c' } : { width: 20, height: 1 }, `e${i}`);
   });
   dagre.layout(graph);
   const places = net.steps.map((_, i) => {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use stepwell_worker::logs::PlacedLine;
+use stepwell_worker::logs::{PlacedLine, Wanted};
+use stepwell_worker::step_log::Stream;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -108,8 +109,11 @@ async fn window(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct SearchQuery {
-    /// The text that lines contain; upper and lower case are the same.
+    /// The text that lines contain; upper and lower case are the same. Absent: every line of `stream`.
+    #[serde(default)]
     text: String,
+    /// Only lines of this stream: `out`, `err` or `note`. Absent: lines of all streams that contain `text`.
+    stream: Option<String>,
     /// Only lines that begin at this byte or later.
     #[serde(default)]
     from: u64,
@@ -126,7 +130,7 @@ struct LogHitPage {
     size: u64,
 }
 
-/// Find the lines of the log of one execution of a step that contain a text. One request searches about 16 MiB: search on
+/// Find the lines of the log of one execution of a step that contain a text, or that are of one stream. One request searches about 16 MiB: search on
 /// at `next` until it is `size`.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/logs/{step}/{execution}/search", tag = "runs",
     security(("token" = ["view"])),
@@ -142,12 +146,19 @@ async fn search(
     Params(query): Params<SearchQuery>,
 ) -> Result<Json<LogHitPage>, ApiProblem> {
     let most = within("limit", query.limit, HITS, MAX_HITS)?;
-    if query.text.is_empty() {
-        return Err(ApiProblem::bad_request("text: a text is needed"));
+    let stream = query.stream.as_deref().map(stream_of).transpose()?;
+    if query.text.is_empty() && stream.is_none() {
+        return Err(ApiProblem::bad_request(
+            "text: a text is needed, or a stream",
+        ));
     }
+    let wanted = Wanted {
+        text: query.text,
+        stream,
+    };
     let no = app.find(&caller, &run).await?;
     let logs = &app.logs;
-    let read = logs.search(&run, &step, execution, &query.text, query.from, most);
+    let read = logs.search(&run, &step, execution, wanted, query.from, most);
     let read = read.await.map_err(|error| ApiProblem::internal(&error))?;
     if read.size == 0 {
         check_step(&app, no, &run, step).await?;
@@ -157,6 +168,12 @@ async fn search(
         next: read.next,
         size: read.size,
     }))
+}
+
+fn stream_of(name: &str) -> Result<Stream, ApiProblem> {
+    let all = [Stream::Out, Stream::Err, Stream::Note];
+    let found = all.into_iter().find(|it| it.name() == name);
+    found.ok_or_else(|| ApiProblem::bad_request("stream: out, err or note is needed"))
 }
 
 fn within(

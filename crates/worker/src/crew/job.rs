@@ -80,7 +80,12 @@ impl CrewShared {
         });
         if let Command::FailStep { error, .. } = &command {
             let (class, code, message) = (error.class.name(), &error.code, &error.message);
-            StepLog::new(lines.clone()).note(&format!("failed: {class} {code}: {message}"));
+            // The class is for retry rules. `unknown` would read as if nothing were known about the failure.
+            let class = match error.class == ErrorClass::Unknown {
+                true => String::new(),
+                false => format!(" ({class})"),
+            };
+            StepLog::new(lines.clone()).note(&format!("failed: {code}{class}: {message}"));
         }
         lines.finish().await;
         command

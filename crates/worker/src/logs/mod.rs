@@ -17,7 +17,7 @@ use tokio::sync::broadcast;
 pub use follow::Follow;
 pub use line::{LogEntry, LogLine};
 pub use read::LogFile;
-pub use window::{LogHits, LogWindow, PlacedLine};
+pub use window::{LogHits, LogWindow, PlacedLine, Wanted};
 pub use writer::LogWriter;
 
 use crate::artifacts::{Artifacts, Pruned, name_of, segment};

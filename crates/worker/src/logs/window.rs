@@ -9,6 +9,7 @@ use aho_corasick::{AhoCorasick, Input};
 use super::line::{LogLine, read};
 use super::read::blocking;
 use super::{Logs, writer};
+use crate::step_log::Stream;
 
 /// The longest line that a window grows to.
 const LONGEST: usize = 16 << 20;
@@ -36,7 +37,35 @@ pub struct LogWindow {
     pub size: u64,
 }
 
-/// Lines that contain a text.
+/// Which lines are looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The text that lines contain; upper and lower case are the same, and the empty text is in every line.
+    pub text: String,
+    /// Only lines of this stream.
+    pub stream: Option<Stream>,
+}
+
+impl Wanted {
+    /// What stands in the file in every line that is looked for, and in as few others as possible. Only lines that have it
+    /// are parsed.
+    fn written(&self) -> String {
+        let row = |field: &str, value: &str| match serde_json::to_string(value) {
+            Ok(value) => format!("\"{field}\":{value}"),
+            Err(_) => String::new(),
+        };
+        match (&self.stream, self.text.is_empty()) {
+            (Some(stream), true) => row("stream", stream.name()),
+            _ => {
+                // Without its quotes, with its escapes.
+                let text = serde_json::to_string(&self.text).unwrap_or_default();
+                text[1..text.len().max(2) - 1].to_owned()
+            }
+        }
+    }
+}
+
+/// Lines that are looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogHits {
     pub lines: Vec<PlacedLine>,
@@ -107,19 +136,18 @@ impl Logs {
         blocking(move || window(&mut bytes, from, most.min(LONGEST))).await
     }
 
-    /// The lines of an execution after a place that contain a text; upper and lower case of ASCII are the same.
+    /// The lines of an execution after a place that are looked for.
     pub async fn search(
         &self,
         run_id: &str,
         step_id: &str,
         execution: u32,
-        text: &str,
+        wanted: Wanted,
         from: u64,
         most: usize,
     ) -> io::Result<LogHits> {
         let mut bytes = self.opened(run_id, step_id, execution).await?;
-        let text = text.to_owned();
-        blocking(move || search(&mut bytes, &text, from, most)).await
+        blocking(move || search(&mut bytes, &wanted, from, most)).await
     }
 
     /// The log of an execution; an empty one if it said nothing.
@@ -175,16 +203,13 @@ fn placed(first: u64, block: &[u8]) -> impl Iterator<Item = PlacedLine> {
         })
 }
 
-fn search(bytes: &mut Bytes, text: &str, from: u64, most: usize) -> io::Result<LogHits> {
+fn search(bytes: &mut Bytes, wanted: &Wanted, from: u64, most: usize) -> io::Result<LogHits> {
     let size = bytes.size()?;
-    // As the text stands in the file: without its quotes, with its escapes. Only lines that have it are parsed.
-    let written = serde_json::to_string(text).unwrap_or_default();
-    let written = &written[1..written.len().max(2) - 1];
     let finder = AhoCorasick::builder()
         .ascii_case_insensitive(true)
-        .build([written])
+        .build([wanted.written()])
         .map_err(io::Error::other)?;
-    let text = text.to_lowercase();
+    let text = wanted.text.to_lowercase();
     let mut hits = LogHits {
         lines: Vec::new(),
         next: bytes.line_start(from.min(size))?,
@@ -209,7 +234,8 @@ fn search(bytes: &mut Bytes, text: &str, from: u64, most: usize) -> io::Result<L
         for (at, raw) in lines_with(&finder, &block[..=end]) {
             let Some(line) = read(raw) else { continue };
             let at_byte = first + at as u64;
-            if line.text.to_lowercase().contains(&text) {
+            let is_of_stream = wanted.stream.is_none_or(|it| it == line.stream);
+            if is_of_stream && line.text.to_lowercase().contains(&text) {
                 hits.lines.push(PlacedLine { at_byte, line });
             }
             if hits.lines.len() == most {
@@ -245,7 +271,13 @@ fn lines_with<'a>(
 mod tests {
     use super::super::line::write;
     use super::*;
-    use crate::step_log::Stream;
+
+    fn text(text: &str) -> Wanted {
+        Wanted {
+            text: text.to_owned(),
+            stream: None,
+        }
+    }
 
     fn log(lines: usize) -> Bytes {
         let line = |n: usize| {
@@ -300,20 +332,52 @@ mod tests {
     #[test]
     fn a_search_finds_every_line_with_the_text_and_goes_on_where_it_stopped() {
         let mut bytes = log(100);
-        let first = search(&mut bytes, "LINE 1", 0, 5).unwrap();
+        let first = search(&mut bytes, &text("LINE 1"), 0, 5).unwrap();
         assert_eq!(first.lines.len(), 5);
-        let rest = search(&mut bytes, "LINE 1", first.next, 100).unwrap();
+        let rest = search(&mut bytes, &text("LINE 1"), first.next, 100).unwrap();
         // 1, 10 to 19 and 100.
         assert_eq!(first.lines.len() + rest.lines.len(), 12);
         assert_eq!(rest.next, rest.size);
         assert!(
-            search(&mut bytes, "no such", 0, 5)
+            search(&mut bytes, &text("no such"), 0, 5)
                 .unwrap()
                 .lines
                 .is_empty()
         );
         // A name of a field of the file is no text of a line.
-        assert!(search(&mut bytes, "stream", 0, 5).unwrap().lines.is_empty());
+        assert!(
+            search(&mut bytes, &text("stream"), 0, 5)
+                .unwrap()
+                .lines
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn lines_of_one_stream_are_found_with_and_without_a_text() {
+        let mut all = Vec::new();
+        for n in 1..=50 {
+            all.extend(write(
+                "t",
+                "",
+                Stream::Out,
+                &format!("\"stream\":\"err\" {n}"),
+            ));
+            if n % 10 == 0 {
+                all.extend(write("t", "", Stream::Err, &format!("Bad {n}")));
+            }
+        }
+        let mut bytes = Bytes::Memory(all);
+        let wanted = |text: &str| Wanted {
+            text: text.to_owned(),
+            stream: Some(Stream::Err),
+        };
+        let found = search(&mut bytes, &wanted(""), 0, 100).unwrap();
+        let bad = ["Bad 10", "Bad 20", "Bad 30", "Bad 40", "Bad 50"];
+        assert_eq!(texts(&found.lines), bad);
+        assert_eq!(found.next, found.size);
+        let found = search(&mut bytes, &wanted("bad 3"), 0, 100).unwrap();
+        assert_eq!(texts(&found.lines), ["Bad 30"]);
     }
 
     #[test]
@@ -325,7 +389,7 @@ mod tests {
         let mut bytes = Bytes::Memory(all);
         let (mut at, mut calls) = (0, 0);
         let found = loop {
-            let hits = search(&mut bytes, "needle", at, 10).unwrap();
+            let hits = search(&mut bytes, &text("needle"), at, 10).unwrap();
             assert!(hits.next > at && hits.next - at <= SEARCHED + BLOCK as u64);
             (at, calls) = (hits.next, calls + 1);
             if hits.next == size {
