@@ -219,6 +219,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/engines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The engines outside that this server serves, such as Temporal: where they are, whether they answer, and which definitions run
+         *     there. What no engine outside runs, the server runs itself.
+         */
+        get: operations["get_engines"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/errors/{code}": {
         parameters: {
             query?: never;
@@ -1972,7 +1992,10 @@ export interface components {
             /** @description The text of the definition, in YAML or JSON. */
             text?: string | null;
         };
-        /** @description A page of definitions. */
+        /**
+         * @description Where a page begins: a tenant and a key, which may have any characters.
+         *     A page of definitions.
+         */
         DefinitionPage: {
             definitions: components["schemas"]["DefinitionRow"][];
             /** @description The `after` of the next page; absent on the last page. */
@@ -2079,6 +2102,27 @@ export interface components {
          * @description An edge's number: its place in `Net::edges`.
          */
         EdgeNo: number;
+        /** @description How an engine outside is. */
+        EngineStanding: {
+            /** @description Where the engine is. */
+            address: string;
+            /** @description The code of what is wrong. */
+            code?: string | null;
+            /** @description Which definitions run there. */
+            definitions: components["schemas"]["RoutedDefinitions"][];
+            /** @description The engine, as events name it (`engineType`). */
+            engine: string;
+            /** @description The name in the configuration. */
+            name: string;
+            /** @description Whether the engine answers. */
+            ready: boolean;
+            /** @description Why the engine cannot be used, for people. */
+            reason?: string | null;
+        };
+        /** @description The engines outside of a server. */
+        Engines: {
+            engines: components["schemas"]["EngineStanding"][];
+        };
         /** @description Where a run begins. */
         EntryPoint: "roots" | {
             step: components["schemas"]["StepNo"];
@@ -2342,7 +2386,7 @@ export interface components {
         HeldRuns: {
             /** @description Whether there may be more than were looked at. */
             more: boolean;
-            /** @description Newest first. */
+            /** @description The runs, the newest one first. */
             runs: components["schemas"]["HeldRun"][];
         };
         /** @description A step that holds its run up. */
@@ -2553,7 +2597,20 @@ export interface components {
              */
             reason: string;
         };
-        /** @description What somebody outside of the engine must give. */
+        /** @description A gap in the numbers of events. */
+        MissingEvents: {
+            /**
+             * Format: uint64
+             * @description The last event before the gap.
+             */
+            after: number;
+            /**
+             * Format: uint64
+             * @description The event that came next.
+             */
+            next: number;
+        };
+        /** @description What a person or a system outside of the engine must give. */
         Need: {
             /** @enum {string} */
             need: "approval";
@@ -3026,6 +3083,8 @@ export interface components {
             ready: boolean;
             /** @description Why not, one sentence each. */
             reasons: string[];
+            /** @description What does not work beside that, one sentence each: an engine outside that does not answer, whose runs wait. */
+            warnings: string[];
         };
         /** @description One thing that can continue a run, for programs. */
         ReasonRow: {
@@ -3033,7 +3092,7 @@ export interface components {
             command: string | null;
             /** @description What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`. */
             kind: string;
-            /** @description What somebody must give; absent where the run goes on by itself. */
+            /** @description What a person or a system outside must give; absent where the run goes on by itself. */
             needs?: components["schemas"]["Need"] | null;
             /** @description The operation that a worker must serve, if that is waited for. */
             operation?: string | null;
@@ -3211,6 +3270,15 @@ export interface components {
         };
         /** @description Where a finished step's tokens go. */
         Route: "edges" | "exclusive" | "inclusive";
+        /** @description Definitions that run on an engine. */
+        RoutedDefinitions: {
+            /** @description The name; `*` stands for any text. */
+            name: string;
+            /** @description Only of this project. */
+            project?: string | null;
+            /** @description Only of this tenant. */
+            tenant?: string | null;
+        };
         /** @description The edges that got a token when a step ended, with all values that were evaluated for them. */
         Routing: {
             /**
@@ -4810,10 +4878,14 @@ export interface components {
              * @description Messages that have started a run or delivered an event, here and since the start of the server.
              */
             accepted: number;
+            /** @description Where messages are kept that could not be used, such as `the stream orders:dead`. */
+            deadLetters?: string | null;
             /** @description Why it does not, or why it waits with a message. */
             error?: string | null;
             /** @description Whether this server reads from the broker now. */
             isConnected: boolean;
+            /** @description When the last of these messages was done. */
+            lastMessageAt?: string | null;
             /**
              * Format: int64
              * @description Messages that could not be used and are in the dead-letter place.
@@ -4824,6 +4896,8 @@ export interface components {
              * @description Messages that came again and changed nothing.
              */
             repeated: number;
+            /** @description Since when this server reads from the broker, or does not. */
+            since?: string | null;
         };
         /** @description A source as it is now. */
         SourceView: {
@@ -7222,7 +7296,7 @@ export interface operations {
     get_definitions: {
         parameters: {
             query?: {
-                /** @description Only definitions of this tenant. */
+                /** @description Only those of this tenant. */
                 tenant?: string;
                 /** @description At most this many; 50 if absent, 500 at most. */
                 limit?: number;
@@ -7762,6 +7836,33 @@ export interface operations {
                 };
             };
             503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    get_engines: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Engines"];
+                };
+            };
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10218,7 +10319,7 @@ export interface operations {
     get_schedules: {
         parameters: {
             query?: {
-                /** @description Only schedules of this tenant. */
+                /** @description Only those of this tenant. */
                 tenant?: string;
                 /** @description At most this many; 50 if absent, 500 at most. */
                 limit?: number;
@@ -10268,7 +10369,7 @@ export interface operations {
     get_schedules_name: {
         parameters: {
             query?: {
-                /** @description The tenant of the schedule, for callers that may act for all tenants. */
+                /** @description The tenant that it belongs to, for callers that may act for all tenants. */
                 tenant?: string;
             };
             header?: never;
@@ -10425,7 +10526,7 @@ export interface operations {
     delete_schedules_name: {
         parameters: {
             query?: {
-                /** @description The tenant of the schedule, for callers that may act for all tenants. */
+                /** @description The tenant that it belongs to, for callers that may act for all tenants. */
                 tenant?: string;
             };
             header?: never;
@@ -10488,7 +10589,7 @@ export interface operations {
     post_schedules_name_pause: {
         parameters: {
             query?: {
-                /** @description The tenant of the schedule, for callers that may act for all tenants. */
+                /** @description The tenant that it belongs to, for callers that may act for all tenants. */
                 tenant?: string;
             };
             header?: never;
@@ -10545,7 +10646,7 @@ export interface operations {
     post_schedules_name_resume: {
         parameters: {
             query?: {
-                /** @description The tenant of the schedule, for callers that may act for all tenants. */
+                /** @description The tenant that it belongs to, for callers that may act for all tenants. */
                 tenant?: string;
             };
             header?: never;
@@ -10912,7 +11013,7 @@ export interface operations {
     get_sources: {
         parameters: {
             query?: {
-                /** @description Only sources of this tenant. */
+                /** @description Only those of this tenant. */
                 tenant?: string;
                 /** @description At most this many; 50 if absent, 500 at most. */
                 limit?: number;
@@ -10962,7 +11063,7 @@ export interface operations {
     get_sources_name: {
         parameters: {
             query?: {
-                /** @description The tenant of the source, for callers that may act for all tenants. */
+                /** @description The tenant that it belongs to, for callers that may act for all tenants. */
                 tenant?: string;
             };
             header?: never;
@@ -11119,7 +11220,7 @@ export interface operations {
     delete_sources_name: {
         parameters: {
             query?: {
-                /** @description The tenant of the source, for callers that may act for all tenants. */
+                /** @description The tenant that it belongs to, for callers that may act for all tenants. */
                 tenant?: string;
             };
             header?: never;
@@ -11532,7 +11633,7 @@ export interface operations {
     get_webhooks: {
         parameters: {
             query?: {
-                /** @description Only webhooks of this tenant. */
+                /** @description Only those of this tenant. */
                 tenant?: string;
                 /** @description At most this many; 50 if absent, 500 at most. */
                 limit?: number;
@@ -11582,7 +11683,7 @@ export interface operations {
     get_webhooks_name: {
         parameters: {
             query?: {
-                /** @description The tenant of the webhook, for callers that may act for all tenants. */
+                /** @description The tenant that it belongs to, for callers that may act for all tenants. */
                 tenant?: string;
             };
             header?: never;
@@ -11739,7 +11840,7 @@ export interface operations {
     delete_webhooks_name: {
         parameters: {
             query?: {
-                /** @description The tenant of the webhook, for callers that may act for all tenants. */
+                /** @description The tenant that it belongs to, for callers that may act for all tenants. */
                 tenant?: string;
             };
             header?: never;
