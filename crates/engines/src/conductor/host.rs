@@ -22,8 +22,10 @@ const POLL_MS: u64 = 100;
 const MOST: usize = 20;
 /// How long the server is left alone after it did not answer, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
-/// How long a process that stops waits for the end of the workflows of runs that have ended.
-const CLOSING: Duration = Duration::from_secs(5);
+/// How long a process that stops waits for the end of the workflows of runs that have ended: a busy server takes seconds.
+const CLOSING: Duration = Duration::from_secs(15);
+/// How long attempts that were told to stop may take.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long attempts in flight may take once the process stops; then they are told to stop.
 const GRACE: Duration = Duration::from_secs(8);
 /// How long the last news of a run may take to come here.
@@ -76,7 +78,7 @@ async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stoppe
     let _ = tokio::time::timeout(GRACE, tender.until_idle()).await;
     // Attempts that go on are stopped and given back, and the server is told.
     tender.stopping.cancel();
-    let _ = tokio::time::timeout(CLOSING, tender.until_idle()).await;
+    let _ = tokio::time::timeout(LAST_WORDS, tender.until_idle()).await;
     parts.abort_all();
 }
 

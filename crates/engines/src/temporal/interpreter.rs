@@ -58,7 +58,7 @@ struct Alarm<'a> {
     reason = "there is one value at a time, and it is looked at at once"
 )]
 enum Woke {
-    Ended(Ended),
+    Ended(Box<Ended>),
     Alarm,
     Rung,
     Cancelled(Option<String>),
@@ -122,19 +122,21 @@ pub(super) async fn interpret(ctx: &WorkflowContext<RunWorkflow>) -> WorkflowRes
         let woke = wait(ctx, &mut flights, &mut alarm, rings, cancel_asked).await;
         rings = ctx.state(|it| it.rings);
         let report = match woke {
-            Woke::Ended(Ok(AttemptEnd::Written(next))) => {
-                // Attempts end in any order; what is known is never replaced by what was known before.
-                if next.seen.seq >= turn.seen.seq {
-                    turn = next;
-                    continue;
+            Woke::Ended(ended) => match *ended {
+                Ok(AttemptEnd::Written(next)) => {
+                    // Attempts end in any order; what is known is never replaced by what was known before.
+                    if next.seen.seq >= turn.seen.seq {
+                        turn = next;
+                        continue;
+                    }
+                    None
                 }
-                None
-            }
-            Woke::Ended(Ok(AttemptEnd::Kept(report))) => Some(report),
-            Woke::Ended(Err(error)) => {
-                not_before = now_ms(ctx) + PAUSE_MS;
-                begun(&error)
-            }
+                Ok(AttemptEnd::Kept(report)) => Some(report),
+                Err(error) => {
+                    not_before = now_ms(ctx) + PAUSE_MS;
+                    begun(&error)
+                }
+            },
             Woke::Cancelled(reason) => {
                 cancel_asked = true;
                 Some(KeptReport::Cancel { reason })
@@ -288,7 +290,7 @@ async fn wait<'a>(
         for index in 0..flights.len() {
             if let Poll::Ready(end) = flights[index].end.as_mut().poll(cx) {
                 flights.remove(index);
-                return Poll::Ready(Woke::Ended(end));
+                return Poll::Ready(Woke::Ended(Box::new(end)));
             }
         }
         if !cancel_asked && let Poll::Ready(reason) = cancelled.as_mut().poll(cx) {

@@ -271,6 +271,6 @@ impl Lab {
     }
 }
 
-async fn attempt(driver: &Driver, run_id: &str, item: &WorkItem) -> AttemptEnd {
+async fn attempt(driver: &Arc<Driver>, run_id: &str, item: &WorkItem) -> AttemptEnd {
     driver.attempt(run_id, item, &Patient).await.unwrap()
 }
