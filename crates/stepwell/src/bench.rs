@@ -188,7 +188,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
                     OutputFormat::Json => format!("{}\n", figures.json()),
                 };
                 term::print(&text)?;
-                if engine == &NATIVE {
+                if *engine == NATIVE {
                     native = Some(figures);
                 }
             }

@@ -53,10 +53,6 @@ struct Alarm<'a> {
 }
 
 /// What the workflow waited for.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "there is one value at a time, and it is looked at at once"
-)]
 enum Woke {
     Ended(Box<Ended>),
     Alarm,
