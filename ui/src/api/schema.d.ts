@@ -2342,7 +2342,7 @@ export interface components {
         HeldRuns: {
             /** @description Whether there may be more than were looked at. */
             more: boolean;
-            /** @description Newest first. */
+            /** @description The runs, the newest one first. */
             runs: components["schemas"]["HeldRun"][];
         };
         /** @description A step that holds its run up. */
