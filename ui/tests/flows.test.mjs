@@ -136,7 +136,7 @@ test('two tabs see the same run: what is done in one appears in the other', asyn
 test('a paused run shows DRAINING with the work in flight', async () => {
   const slow = `metadata: { planId: slow, planVersion: 1.0.0, schemaVersion: v1.2, requiresCapabilities: [basic-execution], fallbackBehavior: reject }
 steps:
-  - { stepId: long, tool: { kind: shell, cmds: ["sleep 6"] } }
+  - { stepId: long, tool: { kind: shell, cmds: ["sleep 15"] } }
   - { stepId: later, tool: { kind: noop } }
 `;
   const run = await server.run({ text: slow });
@@ -145,7 +145,7 @@ steps:
   await server.ask('POST', `/api/v1/runs/${run}/signals`, { signalType: 'PAUSE' });
   const draining = page.getByTestId('draining');
   await draining.getByText('1 task in flight goes on to its end').waitFor();
-  await draining.waitFor({ state: 'detached', timeout: 15_000 });
+  await draining.waitFor({ state: 'detached', timeout: 40_000 });
   await state(page).getByText('PAUSED').waitFor();
   await page.done();
 });
