@@ -15,7 +15,7 @@ use stepwell_engine::service::{Buckets, Limits, Stats};
 use stepwell_engine::store::WaitingCounts;
 use stepwell_kernel::time::Time;
 
-use crate::sources::{Became, SourceStates};
+use crate::sources::{MessageEnd, SourceStates};
 use crate::telemetry::Telemetry;
 
 /// How long the numbers of the store are used before it is asked again.
@@ -143,7 +143,7 @@ impl CountedCollector {
         let help = "Messages of sources by what became of them at this server";
         let mut metric =
             encoder.encode_descriptor("source_messages", help, None, MetricType::Counter)?;
-        for became in Became::ALL {
+        for became in MessageEnd::ALL {
             let labels = [("result", became.word())];
             let counter = ConstCounter::new(sources.messages(became));
             counter.encode(metric.encode_family(&labels)?)?;

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use runner::follow;
-pub(crate) use states::{Became, SourceState, SourceStates};
+pub(crate) use states::{MessageEnd, SourceState, SourceStates};
 
 use crate::codes;
 use crate::named_documents::{Named, NamedDocuments};

@@ -13,7 +13,7 @@ use stepwell_kernel::effect::Priority;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Became, SourceDocument, Sources};
+use super::{MessageEnd, SourceDocument, Sources};
 use crate::app::App;
 use crate::codes;
 use crate::intake::{self, AcceptedDelivery, Door};
@@ -212,8 +212,8 @@ impl Reader {
                 Ok(accepted) => {
                     source.done(message).await?;
                     let became = match accepted.created {
-                        true => Became::Accepted,
-                        false => Became::Repeated,
+                        true => MessageEnd::Accepted,
+                        false => MessageEnd::Repeated,
                     };
                     self.app.sources.done(&self.key, became, self.app.now());
                     return Ok(true);
@@ -303,7 +303,7 @@ impl Reader {
         };
         tracing::warn!(code = alert.code, "{}", alert.message);
         let now = self.app.now();
-        self.app.sources.done(&self.key, Became::Rejected, now);
+        self.app.sources.done(&self.key, MessageEnd::Rejected, now);
         let raised = self
             .app
             .ask(move |store| store.alert(None, &alert, now))

@@ -36,20 +36,24 @@ pub(crate) struct SourceState {
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Became {
+pub(crate) enum MessageEnd {
     Accepted,
     Repeated,
     Rejected,
 }
 
-impl Became {
-    pub(crate) const ALL: [Became; 3] = [Became::Accepted, Became::Repeated, Became::Rejected];
+impl MessageEnd {
+    pub(crate) const ALL: [MessageEnd; 3] = [
+        MessageEnd::Accepted,
+        MessageEnd::Repeated,
+        MessageEnd::Rejected,
+    ];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Became::Accepted => "accepted",
-            Became::Repeated => "repeated",
-            Became::Rejected => "rejected",
+            MessageEnd::Accepted => "accepted",
+            MessageEnd::Repeated => "repeated",
+            MessageEnd::Rejected => "rejected",
         }
     }
 }
@@ -64,7 +68,7 @@ pub(crate) struct SourceStates(Arc<Kept>);
 #[derive(Debug, Default)]
 struct Kept {
     states: Mutex<HashMap<Key, SourceState>>,
-    /// Messages of all sources, also of those that are gone, in the order of `Became::ALL`.
+    /// Messages of all sources, also of those that are gone, in the order of `MessageEnd::ALL`.
     messages: [AtomicU64; 3],
 }
 
@@ -82,7 +86,7 @@ impl SourceStates {
     }
 
     /// How many messages of all sources became this.
-    pub(crate) fn messages(&self, became: Became) -> u64 {
+    pub(crate) fn messages(&self, became: MessageEnd) -> u64 {
         self.0.messages[became as usize].load(Ordering::Relaxed)
     }
 
@@ -98,15 +102,15 @@ impl SourceStates {
     }
 
     /// A message was done.
-    pub(super) fn done(&self, key: &Key, became: Became, now: Time) {
+    pub(super) fn done(&self, key: &Key, became: MessageEnd, now: Time) {
         self.0.messages[became as usize].fetch_add(1, Ordering::Relaxed);
         self.change(key, |it| {
             it.error = None;
             it.last_message_at = Some(now.to_rfc3339());
             *match became {
-                Became::Accepted => &mut it.accepted,
-                Became::Repeated => &mut it.repeated,
-                Became::Rejected => &mut it.rejected,
+                MessageEnd::Accepted => &mut it.accepted,
+                MessageEnd::Repeated => &mut it.repeated,
+                MessageEnd::Rejected => &mut it.rejected,
             } += 1;
         });
     }

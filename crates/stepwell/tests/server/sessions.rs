@@ -91,7 +91,7 @@ fn a_session_of_a_browser_needs_its_value_and_ends() {
     assert_eq!(ask(), 401);
 }
 
-/// A page asks for its session when it is opened: that is no refused action. Whoever tries a token there is recorded.
+/// A page asks for its session when it is opened: that is no refused action. A caller that tries a token there is recorded.
 #[test]
 fn a_page_that_looks_for_its_session_is_not_in_the_audit_log() {
     let server = controlled();
