@@ -58,12 +58,7 @@ fn histories() -> Vec<(String, Vec<u8>)> {
         .collect();
     all.sort();
     for name in [
-        "actions",
-        "dag",
-        "linear",
-        "playbook",
-        "slow_store",
-        "updates",
+        "actions", "commands", "dag", "linear", "outage", "plan", "playbook", "updates",
     ] {
         let file = format!("{name}.json");
         assert!(
