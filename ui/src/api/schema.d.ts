@@ -2553,7 +2553,20 @@ export interface components {
              */
             reason: string;
         };
-        /** @description What somebody outside of the engine must give. */
+        /** @description A gap in the numbers of events. */
+        MissingEvents: {
+            /**
+             * Format: uint64
+             * @description The last event before the gap.
+             */
+            after: number;
+            /**
+             * Format: uint64
+             * @description The event that came next.
+             */
+            next: number;
+        };
+        /** @description What a person or a system outside of the engine must give. */
         Need: {
             /** @enum {string} */
             need: "approval";
@@ -3033,7 +3046,7 @@ export interface components {
             command: string | null;
             /** @description What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`. */
             kind: string;
-            /** @description What somebody must give; absent where the run goes on by itself. */
+            /** @description What a person or a system outside must give; absent where the run goes on by itself. */
             needs?: components["schemas"]["Need"] | null;
             /** @description The operation that a worker must serve, if that is waited for. */
             operation?: string | null;
