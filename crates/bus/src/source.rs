@@ -7,6 +7,7 @@ use std::pin::Pin;
 
 use serde_json::{Map, Value as Json};
 
+#[cfg(feature = "brokers")]
 use crate::link::Failure;
 
 /// What the call of a source comes to.
@@ -59,6 +60,7 @@ pub trait SourceOpener: Send + Sync + fmt::Debug {
 }
 
 /// What `SourceOpener::open` comes to when a broker is connected, or is not.
+#[cfg(feature = "brokers")]
 pub(crate) async fn opened<M: MessageSource + 'static>(
     connecting: impl Future<Output = Result<M, Failure>>,
 ) -> Result<Box<dyn MessageSource>, String> {
