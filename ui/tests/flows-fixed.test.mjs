@@ -36,6 +36,8 @@ test('the keyboard: Enter does what has the focus, j and k move it, and Esc keep
   await page.keyboard.press('Enter');
   await page.getByRole('heading', { name: 'Inbox' }).waitFor();
   await page.goto(`${server.url}/#/runs`);
+  // A key before the page is there is a key for nobody.
+  await page.getByLabel('Search runs').waitFor();
   await page.keyboard.press('/');
   await page.keyboard.type('greets');
   await page.waitForURL(/text=greets/);
