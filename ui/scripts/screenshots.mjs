@@ -102,7 +102,10 @@ for (const [name, hash, of = server, then] of PAGES) {
   }
   console.log(`screenshots: ${name}`);
 }
+// The servers do not keep this program running, so something else must until they have ended.
+const running = setInterval(() => {}, 1_000);
 await closeBrowser();
 await redis?.stop();
 await empty.stop();
 await server.stop();
+clearInterval(running);
