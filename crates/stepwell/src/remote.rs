@@ -126,6 +126,15 @@ impl Remote {
         self.keep(order, ClientError::is_untouched)
     }
 
+    /// Tells the server something that counts once, however often it is told: it is told again also if it may have been
+    /// done. A command that is still in its mailbox (504) is not told again, because its owner has had the time it may take.
+    pub(crate) fn repeat<T, F>(&self, order: impl Fn(Connection) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        self.keep(order, |error| error.is_away() && error.status() != Some(504))
+    }
+
     fn keep<T, F>(
         &self,
         call: impl Fn(Connection) -> F,

@@ -139,7 +139,8 @@ fn on_server(args: &CompleteArgs, server: &Remote, given: &GivenAnswer) -> Resul
         "completedAt": details.completed_at.map(Time::to_rfc3339),
     });
     let body = &body;
-    let answer = match server.tell(|it| async move { it.complete(run, step, body).await }) {
+    // The same answer of the same person is known again, so a server that dies before it says so may be told again.
+    let answer = match server.repeat(|it| async move { it.complete(run, step, body).await }) {
         Err(error) if error.status() == Some(504) => return unanswered(args),
         answer => answer?,
     };
