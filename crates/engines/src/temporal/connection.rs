@@ -18,8 +18,13 @@ use crate::host_thread::{HostError, HostHealth};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How clients say that the other side has closed the connection.
-const CLOSED: [&str; 3] = ["connection closed", "ConnectionReset", "BrokenPipe"];
+/// How clients say that the other side has closed the connection; the last one is said of a request that was not sent yet.
+const CLOSED: [&str; 4] = [
+    "connection closed",
+    "ConnectionReset",
+    "BrokenPipe",
+    "operation was canceled",
+];
 /// How often the server is asked whether it answers, and how long that may take.
 const HEALTH: Duration = Duration::from_secs(2);
 const HEALTH_ANSWER: Duration = Duration::from_secs(3);
