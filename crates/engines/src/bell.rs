@@ -19,7 +19,7 @@ const GATHER: Duration = Duration::from_millis(30);
 /// How often runs of a store that others share are looked at.
 const LOOK: Duration = Duration::from_secs(2);
 /// How long an engine that has been told of work may leave it undone before it is told again: it may have lost its driver.
-const OVERDUE: Duration = Duration::from_secs(30);
+const OVERDUE: Duration = Duration::from_secs(10);
 /// How long the engine is left alone after it did not answer, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 

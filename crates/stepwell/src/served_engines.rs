@@ -1,7 +1,6 @@
 //! The engines outside that a server serves: each is connected to on a thread of its own, and again whenever it could not be had.
 //! Runs of an engine that does not answer wait, and those who look at the server see why.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -75,8 +74,6 @@ struct EngineOfServer {
 struct EngineState {
     /// Where changes go while the engine is served.
     changes: Option<Changes>,
-    /// Runs that have changed while the engine could not be had.
-    missed: BTreeSet<RunNo>,
     /// Why the engine could not be had: the code and the reason.
     fault: Option<(String, String)>,
     stopping: bool,
@@ -166,10 +163,9 @@ impl EngineOfServer {
     }
 
     fn changed(&self, run: RunNo) {
-        let mut state = self.state();
-        let sent = state.changes.as_ref().map(|it| it.send(run));
-        if !matches!(sent, Some(Ok(()))) {
-            state.missed.insert(run);
+        // A run that changes while the engine cannot be had is found by the look for late runs.
+        if let Some(changes) = &self.state().changes {
+            let _ = changes.send(run);
         }
     }
 
@@ -247,9 +243,6 @@ impl EngineOfServer {
             health: self.health.clone(),
         })?;
         let mut state = self.state();
-        for run in std::mem::take(&mut state.missed) {
-            let _ = changes.send(run);
-        }
         state.changes = Some(changes);
         state.fault = None;
         Ok(served)

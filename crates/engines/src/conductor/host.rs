@@ -69,15 +69,18 @@ async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stoppe
     let mut parts = JoinSet::new();
     parts.spawn(bell.run());
     parts.spawn(tend(tender.clone(), to_tend));
-    parts.spawn(poll_turns(tender.clone(), setup.health));
-    let attempts = parts.spawn(poll_attempts(tender.clone()));
+    let turns = tokio::spawn(poll_turns(tender.clone(), setup.health));
+    let attempts = tokio::spawn(poll_attempts(tender.clone()));
     let _ = ready.send(Ok(()));
     let _ = stopped.await;
-    attempts.abort();
+    // A request for tasks that is not waited for takes tasks away from the next process.
+    tender.closing.cancel();
+    let _ = tokio::time::timeout(LAST_WORDS, attempts).await;
     let _ = tokio::time::timeout(CLOSING, close_ended(&tender, &setup.driver)).await;
     let _ = tokio::time::timeout(GRACE, tender.until_idle()).await;
     // Attempts that go on are stopped and given back, and the server is told.
     tender.stopping.cancel();
+    let _ = tokio::time::timeout(LAST_WORDS, turns).await;
     let _ = tokio::time::timeout(LAST_WORDS, tender.until_idle()).await;
     parts.abort_all();
 }
@@ -133,9 +136,10 @@ async fn tend(tender: Arc<Tender>, mut asked: mpsc::UnboundedReceiver<String>) {
     }
 }
 
+/// Takes turns until the process stops.
 async fn poll_turns(tender: Arc<Tender>, health: HostHealth) {
     let mut backoff = BACKOFF.0;
-    loop {
+    while !tender.stopping.is_cancelled() {
         match tender
             .api
             .poll(TURN, (&tender.worker, &tender.domain), MOST, POLL_MS)
@@ -144,7 +148,7 @@ async fn poll_turns(tender: Arc<Tender>, health: HostHealth) {
             Ok(tasks) => {
                 backoff = BACKOFF.0;
                 health.answers();
-                for task in tasks {
+                for task in tasks.into_iter().filter(|it| tender.take(&it.task_id)) {
                     let tender = tender.clone();
                     tokio::spawn(async move { tender.serve_turn(task).await });
                 }
@@ -157,13 +161,17 @@ async fn poll_turns(tender: Arc<Tender>, health: HostHealth) {
     }
 }
 
+/// Takes attempts until the process takes no more.
 async fn poll_attempts(tender: Arc<Tender>) {
     let mut backoff = BACKOFF.0;
-    loop {
+    while !tender.closing.is_cancelled() {
         // Tasks are taken only if there is room for them: others may have room now.
         let free = tender.free().min(MOST);
         if free == 0 {
-            tender.freed.notified().await;
+            tokio::select! {
+                () = tender.freed.notified() => {}
+                () = tender.closing.cancelled() => {}
+            }
             continue;
         }
         match tender
@@ -173,6 +181,12 @@ async fn poll_attempts(tender: Arc<Tender>) {
         {
             Ok(tasks) => {
                 backoff = BACKOFF.0;
+                if tender.closing.is_cancelled() {
+                    for task in tasks {
+                        tender.give_back(&task).await;
+                    }
+                    return;
+                }
                 // A task that this process has already is handed out again after a time without heartbeats.
                 for task in tasks.into_iter().filter(|it| tender.take(&it.task_id)) {
                     tender.begin_attempt();

@@ -19,6 +19,9 @@ use crate::turn::{Turn, WorkItem};
 /// How long an attempt may lie at the server, while this process has room for it, before it is started once more: the server may
 /// have lost it.
 const LOST: Duration = Duration::from_secs(60);
+/// How long an attempt that this process has started may lie at the server before the server is asked what became of it: a request
+/// for tasks of a process that was killed may have taken it.
+const DOUBTED: Duration = Duration::from_secs(8);
 /// How long a worker of another process may say nothing of a task before this process takes its place.
 const SILENT: Duration = Duration::from_secs(15);
 /// How often a driver that is in a turn is looked at, and how many times.
@@ -36,6 +39,9 @@ struct Watched {
     /// Wakes a turn that waits in this process.
     hold: Arc<Notify>,
 }
+
+/// Work that may have to be started, and how long it has lain at the server if this process has started it.
+type Wanted<'a> = (&'a WorkItem, Option<Duration>);
 
 /// What this process has at a Conductor server.
 pub(super) struct Tender {
@@ -58,7 +64,9 @@ pub(super) struct Tender {
     /// Runs that must be looked at again, since the server did not answer.
     again: mpsc::UnboundedSender<String>,
     starting: tokio::sync::Mutex<()>,
-    /// This process stops: attempts end, and are given back.
+    /// This process takes no more attempts.
+    pub(super) closing: CancellationToken,
+    /// This process stops: attempts end, and are given back; no more turns are taken.
     pub(super) stopping: CancellationToken,
 }
 
@@ -87,6 +95,7 @@ impl Tender {
             tasks: Mutex::default(),
             again,
             starting: tokio::sync::Mutex::default(),
+            closing: CancellationToken::new(),
             stopping: CancellationToken::new(),
         }
     }
@@ -185,7 +194,8 @@ impl Tender {
             .iter()
             .filter(|it| !it.held && !it.stop && it.start_in_ms == 0);
         let mut wanted = self.unstarted(run_id, ready);
-        if !own && !wanted.is_empty() {
+        let is_doubted = wanted.iter().any(|it| it.1.is_some());
+        if (!own || is_doubted) && !wanted.is_empty() {
             let ids: Vec<String> = wanted
                 .iter()
                 .map(|it| self.correlation(run_id, Some(it.0)))
@@ -199,6 +209,7 @@ impl Tender {
             }
         }
         for (index, &(item, _)) in wanted.iter().enumerate() {
+            self.mark(run_id, item);
             let input = json!({"runId": run_id, "work": item});
             if let Err(error) = self
                 .start(ATTEMPT, self.correlation(run_id, Some(item)), input)
@@ -211,30 +222,42 @@ impl Tender {
         Ok(())
     }
 
-    /// The work that this process has not started, or started so long ago that it may be lost (`true`). It counts as started from now
-    /// on.
+    /// The work that this process has not started, which counts as started from now on; and work that it has started and that has
+    /// lain at the server for so long that the server must be asked.
     fn unstarted<'a>(
         &self,
         run_id: &str,
         ready: impl Iterator<Item = &'a WorkItem> + Clone,
-    ) -> Vec<(&'a WorkItem, bool)> {
+    ) -> Vec<Wanted<'a>> {
         let has_room = self.free() > 0;
         let mut runs = self.runs();
         let started = &mut runs.entry(run_id.to_owned()).or_default().started;
         started.retain(|key, _| ready.clone().any(|it| it.key() == *key));
         let mut found = Vec::new();
         for item in ready {
-            let since = started.get(&item.key());
-            let may_be_lost = since.is_some_and(|it| it.elapsed() >= LOST);
-            if since.is_none() || (may_be_lost && has_room && !self.driver.has_attempts(run_id)) {
-                started.insert(item.key(), Instant::now());
-                found.push((item, may_be_lost));
+            let lain = started.get(&item.key()).map(Instant::elapsed);
+            match lain {
+                None => {
+                    started.insert(item.key(), Instant::now());
+                    found.push((item, None));
+                }
+                Some(it) if it < DOUBTED => {}
+                Some(_) if has_room && !self.driver.has_attempts(run_id) => {
+                    found.push((item, lain))
+                }
+                Some(_) => {}
             }
         }
         found
     }
 
-    fn unmark(&self, run_id: &str, items: &[(&WorkItem, bool)]) {
+    fn mark(&self, run_id: &str, item: &WorkItem) {
+        let mut runs = self.runs();
+        let started = &mut runs.entry(run_id.to_owned()).or_default().started;
+        started.insert(item.key(), Instant::now());
+    }
+
+    fn unmark(&self, run_id: &str, items: &[Wanted<'_>]) {
         if let Some(run) = self.runs().get_mut(run_id) {
             for (item, _) in items {
                 run.started.remove(&item.key());
@@ -246,11 +269,12 @@ impl Tender {
     fn drop_known(
         self: &Arc<Tender>,
         run_id: &str,
-        wanted: &mut Vec<(&WorkItem, bool)>,
+        wanted: &mut Vec<Wanted<'_>>,
         open: &[(String, Execution)],
     ) {
         let mut of_others = Vec::new();
-        wanted.retain(|&(item, may_be_lost)| {
+        wanted.retain(|&(item, lain)| {
+            let may_be_lost = lain.is_some_and(|it| it >= LOST);
             let id = self.correlation(run_id, Some(item));
             let tasks = open
                 .iter()
@@ -264,7 +288,7 @@ impl Tender {
                     task.status == "IN_PROGRESS" && !self.tasks().contains(&task.task_id);
             }
             if is_of_others {
-                of_others.push((item, false));
+                of_others.push((item, None));
             }
             !is_known
         });
@@ -397,7 +421,7 @@ impl Tender {
                 }
                 // The process that gets it looks at the run then.
                 Some(task) if task.status == "SCHEDULED" => return Ok(true),
-                Some(task) if self.is_lost(task) => {
+                Some(task) if self.is_lost(task) && self.take(&task.task_id) => {
                     let (tender, task) = (self.clone(), task.clone());
                     tokio::spawn(async move { tender.serve_turn(task).await });
                     return Ok(true);

@@ -84,23 +84,27 @@ fn read<T: DeserializeOwned>(data: &Json, name: &str) -> Result<Option<T>, Strin
 }
 
 impl Tender {
-    /// Does a turn, unless this process does it already.
+    /// Does a turn. The caller has noted the task.
     pub(super) async fn serve_turn(self: &Arc<Tender>, task: ConductorTask) {
-        if self.take(&task.task_id) {
-            let result = match self.turn(&task).await {
-                Ok(result) => result,
-                Err(why) => {
-                    tracing::error!(
-                        task = task.task_id,
-                        why,
-                        "a turn that Conductor asked for cannot be done"
-                    );
-                    task.failed(&self.worker, &why)
-                }
-            };
-            self.tell(&result).await;
-            self.leave(&task.task_id);
-        }
+        let result = match self.turn(&task).await {
+            Ok(result) => result,
+            Err(why) => {
+                tracing::error!(
+                    task = task.task_id,
+                    why,
+                    "a turn that Conductor asked for cannot be done"
+                );
+                task.failed(&self.worker, &why)
+            }
+        };
+        self.tell(&result).await;
+        self.leave(&task.task_id);
+    }
+
+    /// Gives a task back that this process has not begun.
+    pub(super) async fn give_back(&self, task: &ConductorTask) {
+        let untouched = task.later(&self.worker, 0, task.output_data.clone());
+        self.tell(&untouched).await;
     }
 
     async fn turn(self: &Arc<Tender>, task: &ConductorTask) -> Result<Json, String> {
