@@ -111,6 +111,8 @@ fn alerts(
         limit: ALERTS,
         ..own(caller.clone())
     })?;
+    // Of an alert that is not there nobody has looked at: the store is another one than then.
+    let after = after.filter(|last| rows.first().is_some_and(|newest| *last <= newest.no));
     let is_new = |no: i64, at: Time| {
         after.is_none_or(|last| no > last) && now.0.saturating_sub(at.0) < RECENT_MS
     };
