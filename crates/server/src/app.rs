@@ -24,11 +24,12 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Caller, Gate};
-use crate::api::HeldSteps;
+use crate::api::{HeldSteps, PersonTasks};
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
 use crate::engines::ServedEngines;
 use crate::feed::Feed;
+use crate::folder::Folder;
 use crate::metrics::Metrics;
 use crate::problem::{ApiProblem, unanswered};
 use crate::schedules::Waker;
@@ -57,6 +58,10 @@ pub(crate) struct App {
     pub(crate) feed: Feed,
     /// The failed steps that wait for an operator, as far as they were asked for.
     pub(crate) held_steps: HeldSteps,
+    /// The numbers of tasks that wait for people, as far as they were asked for.
+    pub(crate) person_tasks: PersonTasks,
+    /// The files that `stepwell dev` loads.
+    pub(crate) folder: Folder,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     /// The server serves on and is about to stop.
@@ -130,6 +135,8 @@ impl App {
             parts,
             feed: Feed::new(),
             held_steps: HeldSteps::default(),
+            person_tasks: PersonTasks::default(),
+            folder: Folder::default(),
             stopping: CancellationToken::new(),
             will_stop: AtomicBool::new(false),
             readers: Arc::new(Semaphore::new(readers)),

@@ -35,6 +35,7 @@ mod definitions;
 mod deliveries;
 mod engines;
 mod feed;
+mod folder;
 mod intake;
 mod listener;
 mod metrics;

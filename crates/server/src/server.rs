@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stepwell_bus::Surroundings;
-use stepwell_dialects::Problem;
 use stepwell_dialects::plan::reference::PlanRef;
+use stepwell_dialects::{Problem, Source};
 use stepwell_engine::coordinator::{Config, Serves};
 use stepwell_engine::port::Catalog;
 use stepwell_engine::projector;
@@ -29,7 +29,9 @@ use crate::access::{Gate, LOCAL, TrailWriter};
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::codes;
-use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
+use crate::definitions::{
+    FoundProblem, NewDefinition, PlanCache, Registry, RegistryCatalog, finding,
+};
 use crate::deliveries::{Bell, Deliveries, TIMEOUT};
 use crate::engines::{EngineNeeds, ServedEngines};
 use crate::metrics::{Counted, Metrics};
@@ -330,13 +332,33 @@ impl Server {
             by: "stepwell dev".to_owned(),
         };
         let registry = Registry::new(&*self.app.store);
-        let registered = registry.register(new, &self.app.settings, self.app.now())?;
+        let registered = registry.register(new, &self.app.settings, self.app.now());
+        let registered = registered.inspect_err(|problem| {
+            let problems = match problem.problems.is_empty() {
+                true => vec![FoundProblem::of_file(&problem.code, &problem.detail)],
+                false => problem.problems.clone(),
+            };
+            self.app.folder.refused(file, problems);
+        })?;
         self.app.due.changed();
+        let (name, revision) = (&registered.revision.name, registered.revision.revision);
+        self.app.folder.loaded(file, name, revision);
         Ok(RegisteredFile {
             name: registered.revision.name,
             revision: registered.revision.revision,
             created: registered.created,
         })
+    }
+
+    /// Tells of a file that is not loaded, because of these errors in its text.
+    pub fn refuse_file(&self, file: &str, source: &Source, errors: &[&Problem]) {
+        let problems = errors.iter().map(|it| finding(it, Some(source)));
+        self.app.folder.refused(file, problems.collect());
+    }
+
+    /// Tells that a file is gone. Its definition stays registered.
+    pub fn forget_file(&self, file: &str) {
+        self.app.folder.gone(file);
     }
 
     /// Says that the server is about to stop: it serves on, and is not ready any more. For what watches `/readyz` and sends

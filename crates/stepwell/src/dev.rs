@@ -82,6 +82,7 @@ impl Loader {
     fn load(&mut self, server: &Server) -> Result<()> {
         let files = files_below(&self.folder);
         for gone in self.seen.keys().filter(|it| !files.contains(it)) {
+            server.forget_file(&named(&self.folder, gone));
             if let Some(name) = self.names.remove(gone) {
                 log::line(&format!(
                     "{}: deleted; {name} stays registered",
@@ -109,6 +110,7 @@ impl Loader {
         let mut found = definition.errors();
         if definition.loaded.dialect.is_none() && found.all(|it| FOREIGN.contains(&it.code)) {
             // Other files have these endings too.
+            server.forget_file(&named(&self.folder, path));
             return Ok(());
         }
         if definition.errors().next().is_some() {
@@ -117,9 +119,11 @@ impl Loader {
             log::line(&format!(
                 "{shown}: not loaded; it is loaded when it has changed"
             ));
+            let errors: Vec<_> = definition.errors().collect();
+            server.refuse_file(&named(&self.folder, path), &definition.source, &errors);
             return Ok(());
         }
-        match server.register(&self.named(path), definition.source.text()) {
+        match server.register(&named(&self.folder, path), definition.source.text()) {
             Ok(registered) => {
                 let name = registered.name.clone();
                 let what = match registered.created {
@@ -148,14 +152,6 @@ impl Loader {
             }
         }
         Ok(())
-    }
-
-    /// The path of a file as the server knows it: below the folder.
-    fn named(&self, path: &Path) -> String {
-        let below = path.strip_prefix(&self.folder).unwrap_or(path);
-        let parts = below.components();
-        let parts = parts.map(|it| it.as_os_str().to_string_lossy().into_owned());
-        parts.collect::<Vec<_>>().join("/")
     }
 
     /// What to open or type next.
@@ -189,4 +185,12 @@ impl Loader {
             log::line(&format!("  {line}"));
         }
     }
+}
+
+/// The path of a file as the server knows it: below the folder.
+fn named(folder: &Path, path: &Path) -> String {
+    let below = path.strip_prefix(folder).unwrap_or(path);
+    let parts = below.components();
+    let parts = parts.map(|it| it.as_os_str().to_string_lossy().into_owned());
+    parts.collect::<Vec<_>>().join("/")
 }

@@ -132,7 +132,9 @@ impl Remote {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        self.keep(order, |error| error.is_away() && error.status() != Some(504))
+        self.keep(order, |error| {
+            error.is_away() && error.status() != Some(504)
+        })
     }
 
     fn keep<T, F>(

@@ -31,6 +31,11 @@ impl Stream {
 pub trait LogSink: Send + Sync {
     /// One line of a task, without its end.
     fn line(&self, task: &str, stream: Stream, text: &str);
+
+    /// So many lines were said that nobody sends as lines any more: there are more of them than a log keeps.
+    fn left_out(&self, lines: u64, bytes: u64) {
+        let _ = (lines, bytes);
+    }
 }
 
 /// The log of one execution of a step, as its tasks see it.
@@ -75,6 +80,11 @@ impl StepLog {
     /// Writes one line, without its end.
     pub fn line(&self, stream: Stream, text: &str) {
         self.lines.line(&self.task, stream, text);
+    }
+
+    /// Counts lines that are not written, because there are more of them than a log keeps.
+    pub fn left_out(&self, lines: u64, bytes: u64) {
+        self.lines.left_out(lines, bytes);
     }
 
     /// Writes a note of the worker.

@@ -38,6 +38,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/attention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count what asks for the attention of the caller: urgent alerts, dead letters, and tasks of the inbox that the caller may answer.
+         * @description The answer is cheap: no number goes beyond what a page shows, and the log of a run is read once for each length that it has.
+         */
+        get: operations["get_attention"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/audit": {
         parameters: {
             query?: never;
@@ -85,10 +105,27 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List dead letters: deliveries that were given up. */
+        /** List dead letters, deliveries that were given up: the oldest first, or with `newest` the newest first. */
         get: operations["get_dead_letters"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/dead-letters/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Put many dead letters back into the outbox: their deliveries are tried again, oldest first. */
+        post: operations["post_dead_letters_redrive"];
         delete?: never;
         options?: never;
         head?: never;
@@ -273,6 +310,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/folder": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the files of the folder that `stepwell dev` loads, with the problems of those that are not loaded. */
+        get: operations["get_folder"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/inbox": {
         parameters: {
             query?: never;
@@ -427,7 +481,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Count runs by status. */
+        /** Count runs by status, and those of one language by the words of the language too. */
         get: operations["get_runs_counts"];
         put?: never;
         post?: never;
@@ -1541,6 +1595,19 @@ export interface components {
             sizeBytes: number;
             uri: string;
         };
+        /** @description A number of things that ask for attention. */
+        Attention: {
+            count: number;
+            /** @description Whether there are or may be more. */
+            more: boolean;
+        };
+        /** @description What asks for the attention of the caller. What the caller may not see or do is absent. */
+        AttentionNumbers: {
+            /** @description Alerts of priority P1 of the last 24 hours. */
+            alerts: components["schemas"]["Attention"];
+            deadLetters?: components["schemas"]["Attention"] | null;
+            inbox?: components["schemas"]["Attention"] | null;
+        };
         /** @description What someone did, or tried to do. */
         AuditEntry: {
             /** @description Whether it was done. */
@@ -1974,6 +2041,11 @@ export interface components {
             runId?: string | null;
             sink: string;
         };
+        /** @description The folder whose definitions the server loads. */
+        DefinitionFolder: {
+            /** @description The files with definitions, by their paths; none on a server that has no folder. */
+            files: components["schemas"]["FolderFile"][];
+        };
         /** @description Where the definition of a run is: its text, its name, another run, or a reference. */
         DefinitionOfRun: {
             /** @description What the file of the text is called, as `flows/order.yaml`: definitions of child runs are searched beside it. */
@@ -2298,6 +2370,20 @@ export interface components {
         };
         /** @description How a run ends whose final step failed. */
         FinalFailure: "fail" | "partial";
+        /** @description A file with a definition. */
+        FolderFile: {
+            /** @description Its path below the folder. */
+            file: string;
+            /** @description The definition that it was registered as; of a file with errors the one of its last content without errors. */
+            name?: string | null;
+            /** @description Why the file is not loaded; none if it is. */
+            problems: components["schemas"]["FoundProblem"][];
+            /**
+             * Format: int32
+             * @description The revision that has this content, if the file is loaded.
+             */
+            revision?: number | null;
+        };
         /** @description What is wrong at a place of a definition, or advice about it. */
         FoundProblem: {
             code: string;
@@ -3113,6 +3199,39 @@ export interface components {
             /** @description What is waited for, without the command, the step and the time that is left. */
             what: string;
         };
+        /** @description Which dead letters are put back into the outbox: those that are named, or all that fit. */
+        RedriveMany: {
+            /** @description Only tell what would be put back. */
+            dryRun?: boolean;
+            /** @description The numbers of dead letters, 1000 at most. Numbers that are there no more are left out. */
+            numbers?: number[];
+            /** @description Without numbers: all deliveries to this sink. */
+            sink?: string | null;
+            /**
+             * Format: int64
+             * @description Without numbers: only dead letters up to this number, so that what was given up after a dry run is left alone.
+             */
+            upTo?: number | null;
+        };
+        /** @description What was put back into the outbox, or would be. */
+        RedrivenMany: {
+            /** @description How many dead letters are meant. An answer puts at most 1000 back. */
+            count: number;
+            dryRun: boolean;
+            /** @description Whether there are more: ask again, until there are none. */
+            more: boolean;
+            /**
+             * Format: int64
+             * @description The largest number among them: the `upTo` of the request that does it.
+             */
+            newest?: number | null;
+            /** @description How many runs they are of. */
+            runs: number;
+            /** @description How many of them each sink gets. */
+            sinks: {
+                [key: string]: number;
+            };
+        };
         /** @description A text to be registered. */
         RegisterDefinition: {
             /** @description The path of its file, such as `flows/order.yaml`: definitions find each other by these paths. */
@@ -3537,6 +3656,10 @@ export interface components {
             partial?: boolean;
             /** Format: int64 */
             total: number;
+            /** @description If a language is asked for: the states that runs have, in the words of the language, each with the number of runs. */
+            words?: {
+                [key: string]: number;
+            } | null;
         };
         /** @description The run was created. The first event of every run. */
         RunCreatedEvent: {
@@ -4549,7 +4672,7 @@ export interface components {
             definition: string;
             environment: string;
             /** @description The last due times whose runs were started or could not be, newest first. */
-            lastRuns: components["schemas"]["StartedDue"][];
+            lastRuns: components["schemas"]["ScheduledRun"][];
             /** @description The last due times that have started no run, newest first. */
             missed: components["schemas"]["MissedDue"][];
             /**
@@ -4573,6 +4696,10 @@ export interface components {
             timezone: string;
             /** @description Due times whose runs are decided on and wait: for the run before, or for a free slot. */
             waiting: string[];
+        };
+        /** @description A due time whose run was started, or could not be. */
+        ScheduledRun: components["schemas"]["StartedDue"] & {
+            run?: components["schemas"]["RunRow"] | null;
         };
         /** @description A token with its secret, which is shown this once. */
         SecretToken: components["schemas"]["TokenInfo"] & {
@@ -7051,6 +7178,52 @@ export interface operations {
             };
         };
     };
+    get_attention: {
+        parameters: {
+            query?: {
+                /** @description Only alerts after the one with this number: the newest one that the person has looked at. */
+                alertsAfter?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AttentionNumbers"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
     get_audit: {
         parameters: {
             query?: {
@@ -7197,6 +7370,10 @@ export interface operations {
                 run?: string;
                 /** @description Only dead letters after the one with this number: the last `no` of the page before. */
                 after?: number;
+                /** @description The newest ones first. */
+                newest?: boolean;
+                /** @description Only dead letters before the one with this number, the newest ones first: the last `no` of the page before. */
+                before?: number;
                 /** @description At most this many rows; 100 if absent, 1000 at most. */
                 limit?: number;
             };
@@ -7223,6 +7400,69 @@ export interface operations {
                 };
             };
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    post_dead_letters_redrive: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RedriveMany"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RedrivenMany"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7980,6 +8220,33 @@ export interface operations {
                 };
             };
             504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    get_folder: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DefinitionFolder"];
+                };
+            };
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -95,6 +95,7 @@ export class Stream {
       parser.push(value, (told) => {
         if (told.event === 'end') this.state = 'ended';
         this.hooks.told(told);
+        live.changed();
       });
     }
   }
@@ -128,6 +129,15 @@ class Live {
     identity.onReach = (isThere) => {
       if (this.reached !== isThere) this.reached = isThere;
     };
+  }
+  private hearers = new Set<() => void>();
+  /** Calls back when a stream of the page has told something; the answer ends it. */
+  onChange(hear: () => void): () => void {
+    this.hearers.add(hear);
+    return () => this.hearers.delete(hear);
+  }
+  changed() {
+    this.hearers.forEach((hear) => hear());
   }
   add(stream: Stream) {
     untrack(() => (this.streams = [...this.streams, stream]));

@@ -24,6 +24,7 @@ const WORDS: Record<string, string> = {
   'DELETE /api/v1/sources/{name}': 'deleted a source',
   'PUT /api/v1/sinks/{name}': 'wrote a sink',
   'DELETE /api/v1/sinks/{name}': 'removed a sink',
+  'POST /api/v1/dead-letters/redrive': 'had dead letters delivered again',
   'POST /api/v1/dead-letters/{no}/redrive': 'had a dead letter delivered again',
   'POST /api/v1/tokens': 'made a token',
   'POST /api/v1/tokens/{id}/rotate': 'rotated a token',

@@ -43,6 +43,8 @@ pub struct NoticeFilter {
     pub word: Option<String>,
     /// Also alerts that are about no run, whatever tenant, project and run are asked for.
     pub about_store: bool,
+    /// Dead letters: the newest first. Alerts always come in this order.
+    pub newest_first: bool,
     /// Only those after the one with this number, in the order of the list: the next page.
     pub past: Option<i64>,
     /// At most this many.

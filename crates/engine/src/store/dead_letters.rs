@@ -16,7 +16,7 @@ pub trait DeadLetters {
     /// Twice: the second call finds no marker and changes nothing.
     fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()>;
 
-    /// Dead letters that fit a filter, oldest first.
+    /// Dead letters that fit a filter, oldest first unless the filter asks for the newest first.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the letters as they are then.
     fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>>;

@@ -354,6 +354,10 @@ fn alerts_and_dead_letters_are_filtered_and_paged(w: &Fixture) {
     let all = letters(&|_| {});
     assert_eq!(ids(all.clone()), ["a", "b", "c"]);
     assert_eq!(ids(letters(&|it| it.past = Some(all[0].0))), ["b", "c"]);
+    let newest = letters(&|it| it.newest_first = true);
+    assert_eq!(ids(newest.clone()), ["c", "b", "a"]);
+    let older = letters(&|it| (it.newest_first, it.past) = (true, Some(newest[0].0)));
+    assert_eq!(ids(older), ["b", "a"]);
     assert_eq!(ids(letters(&|it| it.tenant = Some("u".into()))), ["c"]);
     assert_eq!(
         ids(letters(&|it| it.project = Some("p".into()))),

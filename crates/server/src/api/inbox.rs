@@ -53,7 +53,7 @@ struct InboxPage {
 /// Something that waits for a person.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct PersonTask {
+pub(super) struct PersonTask {
     run_id: String,
     plan_id: String,
     tenant_id: String,
@@ -83,7 +83,7 @@ struct PersonTask {
     approvals_needed: Option<u32>,
     /// Why separation of duties forbids the caller to answer; absent if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    forbidden: Option<String>,
+    pub(super) forbidden: Option<String>,
 }
 
 /// List what waits for a person, newest runs first.
@@ -136,7 +136,7 @@ async fn inbox(
     Ok(Json(InboxPage { tasks, next }))
 }
 
-fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<PersonTask> {
+pub(super) fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<PersonTask> {
     let (plan, state) = (&view.plan, &view.state);
     let task = |kind, step_id: Option<String>, text: String| PersonTask {
         run_id: state.run_id().to_owned(),

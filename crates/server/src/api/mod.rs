@@ -3,16 +3,19 @@
 
 mod actions;
 mod allowed;
+mod attention;
 mod audit;
 mod body;
 mod bulk;
 mod cursor;
+mod dead_letters;
 mod definition_texts;
 mod definitions;
 mod described;
 mod engines;
 mod etag;
 mod events;
+mod folder;
 mod held;
 mod hooks;
 mod inbox;
@@ -62,6 +65,7 @@ use crate::codes;
 use crate::metrics::known_method;
 use crate::problem::ApiProblem;
 use crate::ui;
+pub(crate) use attention::PersonTasks;
 pub(crate) use held::HeldSteps;
 use time_limit::TimeLimits;
 
@@ -86,6 +90,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(engines::routes())
         .merge(definitions::routes())
         .merge(definition_texts::routes())
+        .merge(folder::routes())
         .merge(runs::routes())
         .merge(run_list::routes())
         .merge(held::routes())
@@ -106,6 +111,8 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(inbox::routes())
         .merge(bulk::routes())
         .merge(operations::routes())
+        .merge(dead_letters::routes())
+        .merge(attention::routes())
         .merge(tokens::routes())
         .merge(audit::routes())
         .merge(sessions::routes())

@@ -1,4 +1,4 @@
-//! The installation: alerts, sinks, pending deliveries, dead letters and the queue of runs.
+//! The installation: alerts, sinks, pending deliveries and the queue of runs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use stepwell_bus::{is_sink_name, open_sink, shown_address};
 use stepwell_engine::Error;
-use stepwell_engine::store::{DeadLetter, NoticeFilter, RunFilter, SinkRow, SinkStart};
+use stepwell_engine::store::{NoticeFilter, RunFilter, SinkRow, SinkStart};
 use stepwell_kernel::codes::HOST_DENIED;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
@@ -23,7 +23,7 @@ use crate::codes;
 use crate::problem::ApiProblem;
 
 /// The most rows of an answer.
-const MAX_ROWS: usize = 1_000;
+pub(super) const MAX_ROWS: usize = 1_000;
 const ROWS: usize = 100;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -32,8 +32,6 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(sinks))
         .routes(routes!(add_sink, remove_sink))
         .routes(routes!(outbox))
-        .routes(routes!(dead_letters))
-        .routes(routes!(redrive))
         .routes(routes!(queue))
 }
 
@@ -51,7 +49,7 @@ impl RowsQuery {
     }
 }
 
-fn limit_of(asked: Option<usize>) -> Result<usize, ApiProblem> {
+pub(super) fn limit_of(asked: Option<usize>) -> Result<usize, ApiProblem> {
     let limit = asked.unwrap_or(ROWS);
     match (1..=MAX_ROWS).contains(&limit) {
         true => Ok(limit),
@@ -62,7 +60,7 @@ fn limit_of(asked: Option<usize>) -> Result<usize, ApiProblem> {
 }
 
 /// Which alerts or dead letters the caller may see.
-fn own(caller: Caller) -> NoticeFilter {
+pub(super) fn own(caller: Caller) -> NoticeFilter {
     NoticeFilter {
         // What is about the whole installation is not of a tenant.
         about_store: caller.tenant.is_none(),
@@ -82,20 +80,6 @@ struct AlertQuery {
     run: Option<String>,
     /// Only alerts before the one with this number: the last `no` of the page before.
     before: Option<i64>,
-    /// At most this many rows; 100 if absent, 1000 at most.
-    limit: Option<usize>,
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct LetterQuery {
-    /// Only deliveries to this sink.
-    sink: Option<String>,
-    /// Only deliveries of the run with this id.
-    run: Option<String>,
-    /// Only dead letters after the one with this number: the last `no` of the page before.
-    after: Option<i64>,
     /// At most this many rows; 100 if absent, 1000 at most.
     limit: Option<usize>,
 }
@@ -344,89 +328,6 @@ async fn outbox(
         })
         .await?;
     Ok(Json(rows))
-}
-
-/// A delivery that was given up.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct DeadLetterOfRun {
-    no: i64,
-    sink: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_id: Option<String>,
-    /// The first event of the commit that was not delivered.
-    first_seq: u64,
-    /// How often the delivery was tried.
-    attempts: u32,
-    reason: String,
-    at: String,
-}
-
-/// List dead letters: deliveries that were given up.
-#[utoipa::path(get, path = "/api/v1/dead-letters", tag = "operations", security(("token" = ["operate"])),
-    params(LetterQuery),
-    responses((status = 200, body = Vec<DeadLetterOfRun>), (status = 400, body = ApiProblem),
-        (status = 403, body = ApiProblem), (status = 503, body = ApiProblem)))]
-async fn dead_letters(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Params(query): Params<LetterQuery>,
-) -> Result<Json<Vec<DeadLetterOfRun>>, ApiProblem> {
-    let filter = NoticeFilter {
-        run_id: query.run,
-        word: query.sink,
-        past: query.after,
-        limit: limit_of(query.limit)?,
-        ..own(caller)
-    };
-    let rows = app.ask(move |store| store.list_dead_letters(&filter));
-    let row = |letter: DeadLetter| DeadLetterOfRun {
-        no: letter.no,
-        run_id: Some(letter.marker.run_id).filter(|it| !it.is_empty()),
-        sink: letter.marker.sink,
-        first_seq: letter.marker.first,
-        attempts: letter.marker.attempts,
-        reason: letter.why,
-        at: letter.at.to_rfc3339(),
-    };
-    Ok(Json(rows.await?.into_iter().map(row).collect()))
-}
-
-/// Put a dead letter back into the outbox: its delivery is tried again.
-#[utoipa::path(post, path = "/api/v1/dead-letters/{no}/redrive", tag = "operations",
-    security(("token" = ["operate"])),
-    params(("no" = i64, Path, description = "The number of the dead letter.")),
-    responses((status = 204, description = "The delivery is tried again."), (status = 400, body = ApiProblem),
-        (status = 403, body = ApiProblem), (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
-async fn redrive(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Path(no): Path<String>,
-) -> Result<StatusCode, ApiProblem> {
-    let no: i64 = no
-        .parse()
-        .map_err(|_| ApiProblem::bad_request("no: a whole number is needed"))?;
-    let done = app
-        .ask(move |store| {
-            let filter = NoticeFilter {
-                past: Some(no.saturating_sub(1)),
-                limit: 1,
-                ..own(caller)
-            };
-            let letters = store.list_dead_letters(&filter)?;
-            match letters.first().is_some_and(|it| it.no == no) {
-                true => store.redrive(no).map_err(Error::from),
-                false => Ok(false),
-            }
-        })
-        .await?;
-    match done {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Err(ApiProblem::not_found(
-            codes::DEAD_LETTER_UNKNOWN,
-            "there is no dead letter of this number",
-        )),
-    }
 }
 
 /// A run that is created and has not started.

@@ -8,7 +8,7 @@ use axum::extract::State;
 use serde::Serialize;
 use stepwell_dialects::document;
 use stepwell_engine::Error;
-use stepwell_engine::store::{Mark, RunFilter, RunSummary};
+use stepwell_engine::store::{Mark, RunFilter, RunSummary, Store};
 use stepwell_kernel::time::Time;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -213,13 +213,16 @@ struct RunCounts {
     /// The statuses that runs have, each with the number of runs.
     counts: BTreeMap<String, u64>,
     total: u64,
+    /// If a language is asked for: the states that runs have, in the words of the language, each with the number of runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<BTreeMap<String, u64>>,
     /// There may be more runs than were counted. Runs of a tenant and of a status are counted up to 100,000 for each
     /// status; with other conditions the newest 2,000 runs are looked at that an index finds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     partial: bool,
 }
 
-/// Count runs by status.
+/// Count runs by status, and those of one language by the words of the language too.
 #[utoipa::path(get, path = "/api/v1/runs/counts", tag = "runs", security(("token" = ["view"])),
     params(RunQuery),
     responses((status = 200, body = RunCounts, headers(
@@ -234,17 +237,42 @@ async fn counts(
         look_at: Some(COUNTED),
         ..filter
     });
-    let (mark, counted) = app
+    let (mark, counted, words) = app
         .ask(move |store| {
             let mark = store.mark()?;
+            let words = filter.as_ref().map(|filter| words(store, filter));
             let counted = filter.map(|filter| store.count_runs(&filter)).transpose()?;
-            Ok::<_, Error>((mark, counted.unwrap_or_default()))
+            let words = words.transpose()?.flatten();
+            Ok::<_, Error>((mark, counted.unwrap_or_default(), words))
         })
         .await?;
+    let (words, is_cut) = words.unzip();
     let counts = RunCounts {
         total: counted.by_status.iter().map(|(_, count)| count).sum(),
         counts: counted.by_status.into_iter().collect(),
-        partial: counted.is_partial,
+        words,
+        partial: counted.is_partial || is_cut.unwrap_or_default(),
     };
     Ok(([(WATERMARK, sealed(&app, &mark)?)], Json(counts)))
+}
+
+/// How many runs have each word of their language, and whether there may be more; none if no language is asked for. As the
+/// statuses of one language have no index, as many runs are looked at for both.
+fn words(
+    store: &dyn Store,
+    filter: &RunFilter,
+) -> Result<Option<(BTreeMap<String, u64>, bool)>, Error> {
+    if filter.language.is_none() {
+        return Ok(None);
+    }
+    let found = store.search(&RunFilter {
+        limit: COUNTED,
+        ..filter.clone()
+    })?;
+    let mut words = BTreeMap::new();
+    for run in &found.runs {
+        *words.entry(listed_word(run).to_owned()).or_default() += 1;
+    }
+    let is_cut = found.searched_to.is_some() || found.runs.len() >= COUNTED;
+    Ok(Some((words, is_cut)))
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepwell_dialects::trigger::Schedule;
 use stepwell_engine::StartRequest;
+use stepwell_engine::store::{Store, StoreError};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::time::Time;
 use utoipa::ToSchema;
@@ -18,6 +19,7 @@ use utoipa_axum::routes;
 
 use super::body::{Body, Params};
 use super::pages::{NamedQuery, TenantQuery};
+use super::run_list::RunRow;
 use crate::access::{Caller, LOCAL};
 use crate::app::App;
 use crate::definitions::{Registry, name_taken};
@@ -115,21 +117,51 @@ struct ScheduleView {
     /// Due times whose runs are decided on and wait: for the run before, or for a free slot.
     waiting: Vec<String>,
     /// The last due times whose runs were started or could not be, newest first.
-    last_runs: Vec<StartedDue>,
+    last_runs: Vec<ScheduledRun>,
     /// The last due times that have started no run, newest first.
     missed: Vec<MissedDue>,
     /// How many due times have started no run in all.
     missed_total: u64,
 }
 
+/// A due time whose run was started, or could not be.
+#[derive(Debug, Serialize, ToSchema)]
+struct ScheduledRun {
+    #[serde(flatten)]
+    due: StartedDue,
+    /// How the run is now. Only of the ten newest ones; absent if the run was deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<RunRow>,
+}
+
+impl ScheduledRun {
+    /// The runs of a schedule, newest first.
+    fn all(store: &dyn Store, started: Vec<StartedDue>) -> Result<Vec<ScheduledRun>, StoreError> {
+        let mut all = Vec::new();
+        for (index, due) in started.into_iter().rev().enumerate() {
+            let known = due.run_id.as_deref().filter(|_| index < SHOWN);
+            let no = known.map(|it| store.find(it)).transpose()?.flatten();
+            let run = no.map(|it| store.summary(it)).transpose()?.flatten();
+            let run = run.map(|it| RunRow::new(it, false));
+            all.push(ScheduledRun { due, run });
+        }
+        Ok(all)
+    }
+}
+
 impl ScheduleView {
-    fn new(tenant: &str, document: ScheduleDocument, now: Time) -> ScheduleView {
+    fn new(
+        store: &dyn Store,
+        tenant: &str,
+        document: ScheduleDocument,
+        now: Time,
+    ) -> Result<ScheduleView, StoreError> {
         let time = |it: i64| Time(it).to_rfc3339();
         let schedule = document.schedule().ok().filter(|_| !document.paused);
         let from = now.max(Time(document.decided_to));
         let next = schedule.map(|it| upcoming(&it, from, SHOWN));
         let next = next.into_iter().flatten().map(Time::to_rfc3339);
-        ScheduleView {
+        Ok(ScheduleView {
             tenant: tenant.to_owned(),
             name: document.name,
             definition: document.definition,
@@ -148,10 +180,10 @@ impl ScheduleView {
             changed_at: document.changed_at,
             next: next.collect(),
             waiting: document.pending.into_iter().map(time).collect(),
-            last_runs: document.started.into_iter().rev().collect(),
+            last_runs: ScheduledRun::all(store, document.started)?,
             missed: document.missed.into_iter().rev().collect(),
             missed_total: document.missed_total,
-        }
+        })
     }
 }
 
@@ -287,7 +319,8 @@ async fn put_schedule(
                 }
                 Ok(next)
             })?;
-            Ok::<_, ApiProblem>((created, ScheduleView::new(&tenant, changed, now)))
+            let view = ScheduleView::new(store, &tenant, changed, now)?;
+            Ok::<_, ApiProblem>((created, view))
         })
         .await?;
     app.due.changed();
@@ -325,10 +358,11 @@ async fn list_schedules(
         let found = Schedules::new(store).list(whose, page.after.clone(), page.rows())?;
         let (found, next) = page.cut(found, |it| (&it.0, &it.1.name));
         let view = |(tenant, document, _): (String, ScheduleDocument, u64)| {
-            ScheduleView::new(&tenant, document, now)
+            ScheduleView::new(store, &tenant, document, now)
         };
+        let schedules: Result<_, StoreError> = found.into_iter().map(view).collect();
         Ok::<_, ApiProblem>(SchedulePage {
-            schedules: found.into_iter().map(view).collect(),
+            schedules: schedules?,
             next,
         })
     });
@@ -351,7 +385,7 @@ async fn schedule(
     let view = app.ask(
         move |store| match Schedules::new(store).find(&tenant, &name)? {
             Some((document, _)) if caller.is_of(&tenant, &document.project) => {
-                Ok(ScheduleView::new(&tenant, document, now))
+                Ok(ScheduleView::new(store, &tenant, document, now)?)
             }
             Some(_) | None => Err(unknown(&name)),
         },
@@ -435,7 +469,7 @@ async fn set_paused(
                 }
                 Ok(next)
             })?;
-            Ok::<_, ApiProblem>(ScheduleView::new(&tenant, changed, now))
+            Ok::<_, ApiProblem>(ScheduleView::new(store, &tenant, changed, now)?)
         })
         .await?;
     app.due.changed();

@@ -20,7 +20,7 @@ use stepwell_kernel::time::Time;
 pub(crate) use catalog::{PlanCache, RegistryCatalog, registered};
 pub(crate) use diff::unified;
 pub use text::FoundProblem;
-pub(crate) use text::{Checked, Permits, check_file, compile, compile_for, with_findings};
+pub(crate) use text::{Checked, Permits, check_file, compile, compile_for, finding, with_findings};
 
 use crate::codes;
 use crate::problem::ApiProblem;

@@ -251,6 +251,20 @@ pub struct FoundProblem {
     pub(crate) help: Option<String>,
 }
 
+impl FoundProblem {
+    /// What is wrong with a file and has no place in it.
+    pub(crate) fn of_file(code: &str, message: &str) -> FoundProblem {
+        FoundProblem {
+            code: code.to_owned(),
+            severity: "error".to_owned(),
+            message: message.to_owned(),
+            line: None,
+            column: None,
+            help: None,
+        }
+    }
+}
+
 pub(crate) fn finding(finding: &Finding, source: Option<&Source>) -> FoundProblem {
     let at = source.map(|source| source.line_col(finding.span.start));
     let severity = match finding.severity {

@@ -45,13 +45,31 @@ WITH gone AS (
 INSERT INTO alerts (run_no, at, priority, code, message)
 SELECT $2, clock($4), $6, $7, $8 FROM gone";
 
-const DEAD_LETTERS: &str = "
+/// The statement of the list of dead letters: what comes after `$2`, and in which order.
+macro_rules! letters {
+    ($after:literal, $order:literal) => {
+        concat!(
+            "
 SELECT d.sink, d.run_no, r.run_id, d.first_seq, d.attempts, d.letter_no, d.why, d.at
 FROM dead_letters d JOIN runs r ON r.run_no = d.run_no
-WHERE d.letter_no > COALESCE($2::bigint, -1) AND ($3::text IS NULL OR d.sink = $3)
+WHERE ",
+            $after,
+            " AND ($3::text IS NULL OR d.sink = $3)
   AND ($4::text IS NULL OR r.tenant = $4) AND ($5::text IS NULL OR r.project = $5)
   AND ($6::text IS NULL OR r.run_id = $6)
-ORDER BY d.letter_no LIMIT $1";
+ORDER BY ",
+            $order,
+            " LIMIT $1"
+        )
+    };
+}
+
+const DEAD_LETTERS: &str = letters!("d.letter_no > COALESCE($2::bigint, -1)", "d.letter_no");
+
+const NEWEST_DEAD_LETTERS: &str = letters!(
+    "d.letter_no < COALESCE($2::bigint, 9223372036854775807)",
+    "d.letter_no DESC"
+);
 
 /// A new beginning: all attempts again, and due since it was given up.
 const REDRIVE: &str = "
@@ -221,7 +239,11 @@ impl DeadLetters for PostgresStore {
     }
 
     fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>> {
-        let rows = self.notices(DEAD_LETTERS, filter, &[])?;
+        let statement = match filter.newest_first {
+            true => NEWEST_DEAD_LETTERS,
+            false => DEAD_LETTERS,
+        };
+        let rows = self.notices(statement, filter, &[])?;
         let letter = |row: &Row| DeadLetter {
             no: row.get(5),
             marker: marker(row),

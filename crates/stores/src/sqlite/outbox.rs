@@ -304,18 +304,35 @@ impl Projections for SqliteStore {
     }
 }
 
-/// Dead letters, oldest first.
+/// The statement of the list of dead letters: what comes after `?2`, and in which order.
+macro_rules! letters {
+    ($after:literal, $order:literal) => {
+        concat!(
+            "SELECT letter_no, why, at, sink, run_no, coalesce(run_id, ''), first_seq, attempts
+             FROM dead_letters LEFT JOIN runs USING (run_no)
+             WHERE ",
+            $after,
+            " AND (?3 IS NULL OR sink = ?3) AND (?4 IS NULL OR tenant = ?4)
+               AND (?5 IS NULL OR project = ?5) AND (?6 IS NULL OR run_id = ?6)
+             ORDER BY ",
+            $order,
+            " LIMIT ?1"
+        )
+    };
+}
+
+/// Dead letters, oldest first unless the filter asks for the newest first.
 pub(super) fn letters(
     conn: &Connection,
     filter: &NoticeFilter,
 ) -> rusqlite::Result<Vec<DeadLetter>> {
-    conn.prepare_cached(
-        "SELECT letter_no, why, at, sink, run_no, coalesce(run_id, ''), first_seq, attempts
-         FROM dead_letters LEFT JOIN runs USING (run_no)
-         WHERE letter_no > coalesce(?2, -1) AND (?3 IS NULL OR sink = ?3) AND (?4 IS NULL OR tenant = ?4)
-           AND (?5 IS NULL OR project = ?5) AND (?6 IS NULL OR run_id = ?6)
-         ORDER BY letter_no LIMIT ?1",
-    )?
+    conn.prepare_cached(match filter.newest_first {
+        true => letters!(
+            "letter_no < coalesce(?2, 9223372036854775807)",
+            "letter_no DESC"
+        ),
+        false => letters!("letter_no > coalesce(?2, -1)", "letter_no"),
+    })?
     .query_map(asked(filter), |row| {
         Ok(DeadLetter {
             no: row.get(0)?,

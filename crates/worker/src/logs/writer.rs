@@ -160,12 +160,6 @@ impl LogWriter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn leave_out(&self, text: &str) {
-        self.lines_left_out.fetch_add(1, Ordering::Relaxed);
-        self.bytes_left_out
-            .fetch_add(text.len() as u64, Ordering::Relaxed);
-    }
-
     /// Shows a line to those who watch.
     fn show(&self, at: String, task: &str, stream: Stream, text: &str) {
         self.logs.show(|| LogEntry {
@@ -201,7 +195,7 @@ impl LogWriter {
 impl LogSink for LogWriter {
     fn line(&self, task: &str, stream: Stream, text: &str) {
         if self.is_full.load(Ordering::Relaxed) {
-            return self.leave_out(text);
+            return self.left_out(1, text.len() as u64);
         }
         let clean = self.redactor.text(text);
         let shown = shortened(&clean);
@@ -211,7 +205,7 @@ impl LogSink for LogWriter {
         let row = line::write(&at, task, stream, &shown);
         if state.is_over || state.taken + row.len() > self.limit {
             self.is_full.store(true, Ordering::Relaxed);
-            return self.leave_out(text);
+            return self.left_out(1, text.len() as u64);
         }
         self.show(at, task, stream, &shown);
         state.taken += row.len();
@@ -228,6 +222,11 @@ impl LogSink for LogWriter {
                 self.write_out(&mut state);
             }
         }
+    }
+
+    fn left_out(&self, lines: u64, bytes: u64) {
+        self.lines_left_out.fetch_add(lines, Ordering::Relaxed);
+        self.bytes_left_out.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 

@@ -143,14 +143,19 @@ impl DeadLetters for MemoryStore {
     fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>> {
         let tables = self.tables();
         let found = tables.letters.values().filter(|it| {
-            filter.past.is_none_or(|past| it.no > past)
-                && filter
-                    .word
-                    .as_ref()
-                    .is_none_or(|sink| *sink == it.marker.sink)
+            filter.past.is_none_or(|past| match filter.newest_first {
+                true => it.no < past,
+                false => it.no > past,
+            }) && filter
+                .word
+                .as_ref()
+                .is_none_or(|sink| *sink == it.marker.sink)
                 && tables.is_about(filter, &it.marker.run_id)
         });
-        Ok(found.take(filter.limit).cloned().collect())
+        Ok(match filter.newest_first {
+            true => found.rev().take(filter.limit).cloned().collect(),
+            false => found.take(filter.limit).cloned().collect(),
+        })
     }
 
     fn redrive(&self, letter: i64) -> Result<bool> {

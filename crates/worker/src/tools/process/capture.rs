@@ -65,6 +65,7 @@ impl Capture {
                 begun: Vec::new(),
                 written: 0,
                 left: cx.limits.log_bytes,
+                is_open: false,
             },
             redactor: cx.redactor.clone(),
         }
@@ -154,6 +155,8 @@ struct LineLog {
     written: usize,
     /// How much may still be logged: a flood must not keep the worker busy.
     left: usize,
+    /// Of what is only counted: a line has begun and has not ended.
+    is_open: bool,
 }
 
 impl LineLog {
@@ -176,6 +179,16 @@ impl LineLog {
             bytes = &bytes[end + 1..];
             self.end();
         }
+        self.count(bytes);
+    }
+
+    /// Counts what is not logged any more: whoever reads the log is told how much of it there was.
+    fn count(&mut self, bytes: &[u8]) {
+        let Some(last) = bytes.last() else { return };
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.is_open = *last != b'\n';
+        // The ends of lines are not counted, as in lines that are logged.
+        self.log.left_out(lines, bytes.len() as u64 - lines);
     }
 
     /// Writes a piece of a line that is too long, but no half character.
@@ -214,17 +227,14 @@ impl LineLog {
         let line = self.redactor.window(&self.begun, self.written..end);
         self.log.line(self.stream, &String::from_utf8_lossy(&line));
         self.left = self.left.saturating_sub(end - self.written + 1);
-        if self.left == 0 {
-            self.log.note(&format!(
-                "std{} said more than the log keeps; the rest is not logged",
-                self.stream.name()
-            ));
-        }
     }
 
     fn finish(&mut self) {
         if self.begun.len() > self.written && self.left > 0 {
             self.end();
+        }
+        if std::mem::take(&mut self.is_open) {
+            self.log.left_out(1, 0);
         }
     }
 }
@@ -278,6 +288,45 @@ mod tests {
         let (capture, lines) = captured(100, &[b"he", b"llo\r\nwor", b"ld"]);
         assert_eq!(lines, ["hello", "world"]);
         assert_eq!(capture.text(), "hello\r\nworld");
+    }
+
+    /// Counts what is not kept.
+    #[derive(Default)]
+    struct Counted(Mutex<(u64, u64, u64)>);
+
+    impl LogSink for Counted {
+        fn line(&self, _: &str, _: Stream, _: &str) {
+            self.0.lock().unwrap().0 += 1;
+        }
+
+        fn left_out(&self, lines: u64, bytes: u64) {
+            let mut all = self.0.lock().unwrap();
+            (all.1, all.2) = (all.1 + lines, all.2 + bytes);
+        }
+    }
+
+    #[test]
+    fn lines_that_are_too_many_are_counted() {
+        for (end, wanted) in [("", 1_000), ("the last one has no end", 1_001)] {
+            let counted = Arc::new(Counted::default());
+            let cx = TaskContext {
+                limits: TaskLimits {
+                    log_bytes: 100,
+                    ..TaskLimits::default()
+                },
+                log: StepLog::new(counted.clone()),
+                ..programs::cx()
+            };
+            let mut capture = Capture::new(Stream::Out, &cx);
+            let text = format!("{}{end}", "0123456789\n".repeat(1_000));
+            for chunk in text.as_bytes().chunks(7) {
+                capture.take(chunk);
+            }
+            capture.finish();
+            let (lines, left_out, bytes) = *counted.0.lock().unwrap();
+            assert_eq!(lines + left_out, wanted);
+            assert_eq!(bytes, left_out.min(1_000 - lines) * 10 + end.len() as u64);
+        }
     }
 
     #[test]
