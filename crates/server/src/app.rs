@@ -27,6 +27,7 @@ use crate::access::{Caller, Gate};
 use crate::api::{HeldSteps, PersonTasks};
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
+use crate::deliveries::SinkFaults;
 use crate::engines::ServedEngines;
 use crate::feed::Feed;
 use crate::folder::Folder;
@@ -58,6 +59,8 @@ pub(crate) struct App {
     pub(crate) feed: Feed,
     /// The failed steps that wait for an operator, as far as they were asked for.
     pub(crate) held_steps: HeldSteps,
+    /// Why this server delivers nothing to a sink.
+    pub(crate) sink_faults: SinkFaults,
     /// The numbers of tasks that wait for people, as far as they were asked for.
     pub(crate) person_tasks: PersonTasks,
     /// The files that `stepwell dev` loads.
@@ -135,6 +138,7 @@ impl App {
             parts,
             feed: Feed::new(),
             held_steps: HeldSteps::default(),
+            sink_faults: SinkFaults::default(),
             person_tasks: PersonTasks::default(),
             folder: Folder::default(),
             stopping: CancellationToken::new(),

@@ -29,6 +29,7 @@ pub(crate) const SCHEDULE_INVALID: &str = "SCHEDULE_INVALID";
 pub(crate) const SCHEDULE_UNKNOWN: &str = "SCHEDULE_UNKNOWN";
 pub(crate) const SERVER_FAULT: &str = "SERVER_FAULT";
 pub(crate) const SINK_UNKNOWN: &str = "SINK_UNKNOWN";
+pub(crate) const SINK_UNUSABLE: &str = "SINK_UNUSABLE";
 pub(crate) const SOURCE_INVALID: &str = "SOURCE_INVALID";
 pub(crate) const SOURCE_MESSAGE_REJECTED: &str = "SOURCE_MESSAGE_REJECTED";
 pub(crate) const SOURCE_UNKNOWN: &str = "SOURCE_UNKNOWN";

@@ -13,6 +13,9 @@ use stepwell_bus::{Surroundings, open_sink};
 use stepwell_engine::outbox::{self, Config, Notify, Publishers};
 use stepwell_engine::store::{SinkRow, Store};
 
+use crate::app::App;
+use crate::codes::SINK_UNUSABLE;
+
 /// How often the store is asked for its sinks.
 const LOOK: Duration = Duration::from_secs(2);
 /// Timeout of one delivery.
@@ -39,6 +42,25 @@ impl Bell {
     }
 }
 
+/// Why this server delivers nothing to a sink, by the name of the sink.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SinkFaults(Arc<Mutex<HashMap<String, String>>>);
+
+impl SinkFaults {
+    pub(crate) fn of(&self, sink: &str) -> Option<String> {
+        let faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.get(sink).cloned()
+    }
+
+    fn set(&self, sink: &str, fault: Option<&str>) {
+        let mut faults = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match fault {
+            Some(why) => faults.insert(sink.to_owned(), why.to_owned()),
+            None => faults.remove(sink),
+        };
+    }
+}
+
 /// The publishers of a server, with the thread that looks after them.
 pub(crate) struct Deliveries {
     stop: Sender<()>,
@@ -53,7 +75,7 @@ impl fmt::Debug for Deliveries {
 
 impl Deliveries {
     pub(crate) fn start(
-        store: Arc<dyn Store>,
+        (store, app): (Arc<dyn Store>, Arc<App>),
         bell: Bell,
         around: Surroundings,
     ) -> io::Result<Deliveries> {
@@ -69,6 +91,7 @@ impl Deliveries {
                 ..Config::default()
             },
             store,
+            app,
             bell,
             around,
             running: HashMap::new(),
@@ -96,6 +119,8 @@ impl Deliveries {
 
 struct SinkTable {
     store: Arc<dyn Store>,
+    /// Is told which sinks cannot be delivered to.
+    app: Arc<App>,
     config: Config,
     bell: Bell,
     /// Which hosts may be asked, and what resolves secrets.
@@ -120,7 +145,8 @@ impl SinkTable {
         let gone = self.running.extract_if(|_, (row, _)| !is_there(row));
         let gone: Vec<_> = gone.collect();
         let mut changed = !gone.is_empty();
-        for (_, (_, publishers)) in gone {
+        for (name, (_, publishers)) in gone {
+            self.app.sink_faults.set(&name, None);
             stop(publishers);
         }
         for sink in sinks {
@@ -134,10 +160,11 @@ impl SinkTable {
             });
             let publishers = publishers
                 .inspect_err(|why| {
-                    tracing::warn!(
-                        "the sink {} gets nothing from this server: {why}",
-                        sink.name
-                    );
+                    self.app.sink_faults.set(&sink.name, Some(why));
+                    let name = &sink.name;
+                    let message =
+                        format!("the sink {name} gets nothing from a server of this store: {why}");
+                    self.app.alert(SINK_UNUSABLE, message);
                 })
                 .ok();
             self.running.insert(sink.name.clone(), (sink, publishers));

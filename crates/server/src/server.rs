@@ -300,6 +300,7 @@ impl Server {
         runtime.spawn(feed::follow(Arc::clone(&app)));
         runtime.spawn(workers::announce(Arc::clone(&app)));
         runtime.spawn(sources::follow(Arc::clone(&app)));
+        let told = Arc::clone(&app);
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings, tls)?,
             acting: Runner::start(Arc::clone(&app), woken)?,
@@ -307,7 +308,7 @@ impl Server {
             service,
             projector,
             scrub: scrub.transpose()?,
-            deliveries: Deliveries::start(delivered, bell, around)?,
+            deliveries: Deliveries::start((delivered, told), bell, around)?,
             deleter: Deleter::start(deletion)?,
             address,
             grace,

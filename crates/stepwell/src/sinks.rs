@@ -142,6 +142,8 @@ struct SinkLine {
     address: String,
     since: String,
     pending: u64,
+    /// Why nothing arrives there.
+    problem: Option<Json>,
 }
 
 fn list(on: &CommonArgs) -> Result<Exit> {
@@ -154,6 +156,9 @@ fn list(on: &CommonArgs) -> Result<Exit> {
                 rows.push(SinkLine {
                     address: shown_address(&sink.address),
                     since: sink.since.to_rfc3339(),
+                    problem: store.delivery_failure(&sink.name)?.map(|it| {
+                        json!({ "message": it.why, "attempts": it.attempts, "nextAt": it.due_at.to_rfc3339() })
+                    }),
                     name: sink.name,
                     pending,
                 });
@@ -168,7 +173,8 @@ fn list(on: &CommonArgs) -> Result<Exit> {
         let all: Vec<Json> = rows
             .iter()
             .map(|it| {
-                json!({ "sink": it.name, "address": it.address, "since": it.since, "pending": it.pending })
+                json!({ "sink": it.name, "address": it.address, "since": it.since, "pending": it.pending,
+                    "problem": it.problem })
             })
             .collect();
         say(on.output, "", &json!({ "sinks": all }))?;
@@ -184,10 +190,16 @@ fn list(on: &CommonArgs) -> Result<Exit> {
             one_line(&it.address),
             it.pending.to_string(),
             it.since,
+            one_line(
+                it.problem
+                    .as_ref()
+                    .and_then(|it| it["message"].as_str())
+                    .unwrap_or("-"),
+            ),
         ];
         (row, Tone::Plain)
     });
-    let head = ["SINK", "ADDRESS", "PENDING", "SINCE"];
+    let head = ["SINK", "ADDRESS", "PENDING", "SINCE", "PROBLEM"];
     term::print(&text_table::render(&head, rows, 0, term::stdout_paint()))?;
     Ok(Exit::Ok)
 }

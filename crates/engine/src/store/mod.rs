@@ -151,7 +151,7 @@ pub use inbox::{
 pub use mailbox::{Mailbox, MessageState, StoredMessage};
 pub use maintenance::{DerivedRows, Health, KeptRows, Maintenance, RunColumns, WaitingCounts};
 pub use memory::MemoryStore;
-pub use outbox::{Marker, MarkerState, Outbox, SinkRow, SinkStart};
+pub use outbox::{DeliveryFailure, Marker, MarkerState, Outbox, SinkRow, SinkStart};
 pub use patience::{Asks, LogWaits, Patience, WaitListener};
 pub use patient::PatientStore;
 pub use plans::{PlanRow, Plans};

@@ -49,6 +49,11 @@ pub trait Outbox {
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the numbers as they are then.
     fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)>;
 
+    /// The failure of a sink that was tried most often, among what still waits; none if nothing that waits has failed.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the failure as it is then.
+    fn delivery_failure(&self, sink: &str) -> Result<Option<DeliveryFailure>>;
+
     /// The sinks that something waits for, by name.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the sinks as they are then.
@@ -93,6 +98,17 @@ pub enum SinkStart {
     Beginning,
     /// The sink gets none of them.
     Now,
+}
+
+/// A delivery that has failed and is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryFailure {
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Why the last try failed.
+    pub why: String,
+    /// When it is tried again.
+    pub due_at: Time,
 }
 
 /// A marker of the outbox: the chunk of a run that begins at `first` is to be delivered.

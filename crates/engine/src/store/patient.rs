@@ -12,8 +12,8 @@ use super::patience::{Asks, Patience};
 use super::{
     AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities,
     ChangeFeed, Changed, Commits, DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered,
-    DerivedRows, DocumentFilter, Documents, FoundRuns, Health, Inbox, InboxEvent, KeptRows,
-    Mailbox, Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument,
+    DeliveryFailure, DerivedRows, DocumentFilter, Documents, FoundRuns, Health, Inbox, InboxEvent,
+    KeptRows, Mailbox, Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument,
     NewProjection, NoticeFilter, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result,
     Retention, RunCounts, RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow,
     SinkStart, Slots, Store, StoreError, StoreErrorKind, StoredAuditRow, StoredChunk,
@@ -211,6 +211,7 @@ impl Outbox for PatientStore {
     }
     asks! { Outbox, EngineReads:
         fn backlog(sink: &str) -> (u64, Option<Time>);
+        fn delivery_failure(sink: &str) -> Option<DeliveryFailure>;
         fn waiting_sinks() -> Vec<String>;
         fn sinks() -> Vec<SinkRow>;
     }

@@ -535,7 +535,8 @@ impl<'a> Driver<'a> {
             }
             4 => {
                 let name = self.chance.name("sink", 2);
-                shown("backlog", &self.store.backlog(&name))
+                let failure = self.store.delivery_failure(&name);
+                shown("backlog", &(self.store.backlog(&name), failure))
             }
             5 => {
                 let health = self.store.check().unwrap();

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use stepwell_bus::{is_sink_name, open_sink, shown_address};
 use stepwell_engine::Error;
-use stepwell_engine::store::{NoticeFilter, RunFilter, SinkRow, SinkStart};
+use stepwell_engine::store::{NoticeFilter, RunFilter, SinkRow, SinkStart, Store};
 use stepwell_kernel::codes::HOST_DENIED;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
@@ -20,6 +20,7 @@ use super::body::{Body, Params};
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
+use crate::deliveries::SinkFaults;
 use crate::problem::ApiProblem;
 
 /// The most rows of an answer.
@@ -147,6 +148,47 @@ struct SinkState {
     /// Since when the oldest of them waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest: Option<String>,
+    /// Why nothing arrives there, as far as it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<SinkProblem>,
+}
+
+/// Why a sink gets nothing.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct SinkProblem {
+    /// What the sink, or the way to it, says; often it begins with a code.
+    message: String,
+    /// How often the delivery was tried; none if the sink cannot even be tried, until its address or the configuration of the
+    /// server is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    /// When the delivery is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_at: Option<String>,
+}
+
+impl SinkProblem {
+    /// What is known of a sink: what this server found when it opened the sink, else the failure that the store has.
+    fn of(
+        store: &dyn Store,
+        faults: &SinkFaults,
+        sink: &str,
+    ) -> Result<Option<SinkProblem>, Error> {
+        if let Some(message) = faults.of(sink) {
+            return Ok(Some(SinkProblem {
+                message,
+                attempts: None,
+                next_at: None,
+            }));
+        }
+        let failure = store.delivery_failure(sink)?;
+        Ok(failure.map(|it| SinkProblem {
+            message: it.why,
+            attempts: Some(it.attempts),
+            next_at: Some(it.due_at.to_rfc3339()),
+        }))
+    }
 }
 
 /// List the sinks and what waits for them.
@@ -158,12 +200,14 @@ async fn sinks(
     caller: Caller,
 ) -> Result<Json<Vec<SinkState>>, ApiProblem> {
     whole_installation(&caller)?;
+    let faults = app.sink_faults.clone();
     let sinks = app
-        .ask(|store| {
+        .ask(move |store| {
             let mut rows = Vec::new();
             for sink in store.sinks()? {
                 let (pending, oldest) = store.backlog(&sink.name)?;
                 rows.push(SinkState {
+                    problem: SinkProblem::of(store, &faults, &sink.name)?,
                     address: shown_address(&sink.address),
                     since: sink.since.to_rfc3339(),
                     name: sink.name,

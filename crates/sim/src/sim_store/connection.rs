@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stepwell_engine::store::{
     AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities,
     ChangeFeed, Changed, Commits, DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered,
-    DerivedRows, DocumentFilter, Documents, FoundRuns, Health, Inbox, InboxEvent, KeptRows,
-    Mailbox, Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument,
+    DeliveryFailure, DerivedRows, DocumentFilter, Documents, FoundRuns, Health, Inbox, InboxEvent,
+    KeptRows, Mailbox, Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument,
     NewProjection, NoticeFilter, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result,
     Retention, RunCounts, RunFilter, RunNo, RunReader, SessionNo, Sessions, SinkRow, SinkStart,
     Slots, Store, StoredAuditRow, StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow,
@@ -432,6 +432,10 @@ impl Outbox for StoreConnection {
 
     fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
         self.store()?.backlog(sink)
+    }
+
+    fn delivery_failure(&self, sink: &str) -> Result<Option<DeliveryFailure>> {
+        self.store()?.delivery_failure(sink)
     }
 
     fn waiting_sinks(&self) -> Result<Vec<String>> {

@@ -9,7 +9,7 @@ use reqwest::blocking::Client;
 use serde_json::{Value as Json, json};
 
 use crate::access::configured;
-use crate::harness::{PATIENCE, TestServer, asked};
+use crate::harness::{PATIENCE, TestServer, asked, until};
 
 /// Says something, waits for a person, and can be undone.
 const ORDER: &str = "
@@ -214,6 +214,55 @@ fn a_sink_that_is_registered_over_http_gets_the_events() {
         .get("/api/v1/sinks")
         .header("stepwell-tenant", "acme");
     assert_eq!(asked(tenant).0, 403);
+}
+
+#[test]
+fn a_sink_that_gets_nothing_says_why() {
+    // A port that was free a moment ago.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|it| it.local_addr())
+        .unwrap()
+        .port();
+    let address = format!("webhook:http://127.0.0.1:{port}/hook");
+    let server = configured("[security.network]\nopen = ['loopback']\n");
+    let sink = server
+        .client
+        .put(format!("{}/api/v1/sinks/hook", server.url));
+    assert_eq!(asked(sink.json(&json!({ "address": address }))).0, 200);
+    let (_, list) = asked(server.get("/api/v1/sinks"));
+    assert_eq!(list[0].get("problem"), None, "{list}");
+    server.start_run(ORDER, &json!({}));
+    let tried = |list: &Json| list[0]["problem"]["attempts"].as_u64() > Some(1);
+    let list = until(|| asked(server.get("/api/v1/sinks")).1, tried);
+    let problem = &list[0]["problem"];
+    let message = problem["message"].as_str().unwrap();
+    assert!(message.contains("refused"), "{problem}");
+    assert!(problem["nextAt"].is_string(), "{problem}");
+}
+
+#[test]
+fn a_sink_that_a_server_may_not_reach_is_an_alert() {
+    let server = configured("[security.network]\nopen = ['loopback']\n");
+    let sink = server
+        .client
+        .put(format!("{}/api/v1/sinks/closed", server.url));
+    let address = json!({ "address": "webhook:http://127.0.0.1:9/hook" });
+    assert_eq!(asked(sink.json(&address)).0, 200);
+    let folder = server.kill();
+    let config = folder.path().join("stepwell.toml");
+    std::fs::write(&config, "[security.network]\nopen = []\n").unwrap();
+    let server = TestServer::in_folder(folder, &["--config", config.to_str().unwrap()]);
+    let found = |list: &Json| list[0]["problem"].is_object();
+    let list = until(|| asked(server.get("/api/v1/sinks")).1, found);
+    let problem = &list[0]["problem"];
+    assert!(
+        problem["message"].as_str().unwrap().contains("HOST_DENIED"),
+        "{problem}"
+    );
+    assert_eq!(problem.get("attempts"), None, "{problem}");
+    let (_, alerts) = asked(server.get("/api/v1/alerts?code=SINK_UNUSABLE"));
+    let message = alerts[0]["message"].as_str().unwrap();
+    assert!(message.contains("the sink closed gets nothing"), "{alerts}");
 }
 
 /// The data of the events of one kind, until the last of them is as wanted.

@@ -1,8 +1,8 @@
 //! The outbox with its dead letters, alerts and projections.
 
 use stepwell_engine::store::{
-    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, NewProjection, NoticeFilter,
-    Outbox, Projections, Result, RunNo, SinkRow, SinkStart,
+    AlertRow, Alerts, DeadLetter, DeadLetters, DeliveryFailure, Marker, NewAlert, NewProjection,
+    NoticeFilter, Outbox, Projections, Result, RunNo, SinkRow, SinkStart,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
@@ -83,6 +83,10 @@ ON CONFLICT (sink, run_no, first_seq) DO UPDATE SET attempts = 0, due_at = exclu
 RETURNING run_no";
 
 const BACKLOG: &str = "SELECT count(*), min(since) FROM outbox WHERE sink = $1";
+
+const DELIVERY_FAILURE: &str = "
+SELECT attempts, why, due_at FROM outbox WHERE sink = $1 AND why IS NOT NULL
+ORDER BY attempts DESC, run_no, first_seq LIMIT 1";
 
 const ALERT: &str = "
 INSERT INTO alerts (run_no, at, priority, code, message) VALUES ($1, clock($2), $3, $4, $5)";
@@ -175,6 +179,15 @@ impl Outbox for PostgresStore {
         let row = super::reads::first(&rows)?;
         let (count, since): (i64, Option<i64>) = (row.get(0), row.get(1));
         Ok((unsigned(count), since.map(Time)))
+    }
+
+    fn delivery_failure(&self, sink: &str) -> Result<Option<DeliveryFailure>> {
+        let rows = self.connections.read(DELIVERY_FAILURE, &[&sink])?;
+        Ok(rows.first().map(|row| DeliveryFailure {
+            attempts: unsigned(row.get::<_, i32>(0)),
+            why: row.get(1),
+            due_at: Time(row.get(2)),
+        }))
     }
 
     fn waiting_sinks(&self) -> Result<Vec<String>> {

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
-    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, NewProjection, NoticeFilter,
-    Outbox, Projections, Result, RunNo, SinkRow, SinkStart,
+    AlertRow, Alerts, DeadLetter, DeadLetters, DeliveryFailure, Marker, NewAlert, NewProjection,
+    NoticeFilter, Outbox, Projections, Result, RunNo, SinkRow, SinkStart,
 };
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
@@ -146,6 +146,23 @@ impl Outbox for SqliteStore {
                 .query_row([sink], |row| {
                     Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?.map(Time)))
                 })
+        })
+    }
+
+    fn delivery_failure(&self, sink: &str) -> Result<Option<DeliveryFailure>> {
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT attempts, why, due_at FROM outbox WHERE sink = ?1 AND why IS NOT NULL
+                 ORDER BY attempts DESC, run_no, first_seq LIMIT 1",
+            )?
+            .query_row([sink], |row| {
+                Ok(DeliveryFailure {
+                    attempts: row.get(0)?,
+                    why: row.get(1)?,
+                    due_at: Time(row.get(2)?),
+                })
+            })
+            .optional()
         })
     }
 

@@ -153,6 +153,7 @@ impl Outbox for Torn {
         fn sent(marker: &Marker) -> Result<()>;
         fn failed(marker: &Marker, at: Time, why: &str) -> Result<()>;
         fn backlog(sink: &str) -> Result<(u64, Option<Time>)>;
+        fn delivery_failure(sink: &str) -> Result<Option<DeliveryFailure>>;
         fn waiting_sinks() -> Result<Vec<String>>;
         fn add_sink(sink: &SinkRow, start: SinkStart, now: Time) -> Result<u64>;
         fn sinks() -> Result<Vec<SinkRow>>;

@@ -1,13 +1,14 @@
 //! The outbox, dead letters, alerts and projections.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 
 use stepwell_kernel::time::Time;
 
 use super::{DeadLetter, MarkerState, MemoryStore, NewRun, Run, Tables};
 use crate::store::{
-    AlertRow, Alerts, DeadLetters, Marker, NewAlert, NewProjection, NoticeFilter, Outbox,
-    Projections, Result, RunNo, SinkRow, SinkStart,
+    AlertRow, Alerts, DeadLetters, DeliveryFailure, Marker, NewAlert, NewProjection, NoticeFilter,
+    Outbox, Projections, Result, RunNo, SinkRow, SinkStart,
 };
 
 impl Tables {
@@ -78,6 +79,20 @@ impl Outbox for MemoryStore {
         let its = tables.outbox.iter().filter(|(key, _)| key.0 == sink);
         let since: Vec<Time> = its.map(|(_, state)| state.since).collect();
         Ok((since.len() as u64, since.into_iter().min()))
+    }
+
+    fn delivery_failure(&self, sink: &str) -> Result<Option<DeliveryFailure>> {
+        let tables = self.tables();
+        let its = tables.outbox.iter().filter(|(key, _)| key.0 == sink);
+        let failed = its.filter_map(|(key, state)| {
+            let failure = DeliveryFailure {
+                attempts: state.attempts,
+                why: state.why.clone()?,
+                due_at: state.due_at,
+            };
+            Some(((state.attempts, Reverse((key.1, key.2))), failure))
+        });
+        Ok(failed.max_by_key(|it| it.0).map(|it| it.1))
     }
 
     fn waiting_sinks(&self) -> Result<Vec<String>> {
