@@ -56,6 +56,18 @@ spec:
     - {name: after, dependsOn: [gate], timeout: 1m, tool: {kind: noop}}
 ";
 
+const TRIGGERED: &str = "\
+apiVersion: ioa.dev/v0.2
+kind: Workflow
+metadata: {name: served-triggered, owner: test}
+spec:
+  description: An event starts it.
+  timeout: 5m
+  trigger: {event: served.go}
+  steps:
+    - {name: only, timeout: 1m, tool: {kind: noop}}
+";
+
 /// A server of a store, and how it is asked.
 struct Door<'a> {
     trial: &'a Trial,
@@ -64,7 +76,7 @@ struct Door<'a> {
 }
 
 impl Trial {
-    /// Runs that are started over HTTP, by a schedule, as children and by RETRY_RUN are moved by the engine.
+    /// Runs that are started over HTTP, by a schedule, by an event, as children and by RETRY_RUN are moved by the engine.
     pub(super) fn served(&self) -> Result<String> {
         self.write_config()?;
         let mut said = Vec::new();
@@ -128,6 +140,7 @@ impl<'a> Door<'a> {
             chain("served-long", 60, "sleep 0.2"),
             PARENT.to_owned(),
             GATE.to_owned(),
+            TRIGGERED.to_owned(),
         ] {
             self.ask(
                 "PUT",
@@ -239,10 +252,14 @@ impl<'a> Door<'a> {
         self.until_event(&again, "RunCompleted")?;
         let body = json!({"definition": "served-short", "cron": "* * * * * *"});
         self.ask("PUT", "/api/v1/schedules/served", Some(body))?;
-        let scheduled = self.scheduled(&[&named, &again, &child])?;
+        let scheduled = self.begun("served-short", &[&named, &again, &child])?;
         self.ask("DELETE", "/api/v1/schedules/served", None)?;
         self.until_event(&scheduled, "RunCompleted")?;
-        let moved = [named, parent, child, again, scheduled];
+        let event = json!({"id": "go-1", "type": "served.go", "payload": {}});
+        self.ask("POST", "/api/v1/events", Some(event))?;
+        let triggered = self.begun("served-triggered", &[])?;
+        self.until_event(&triggered, "RunCompleted")?;
+        let moved = [named, parent, child, again, scheduled, triggered];
         for run in &moved {
             self.must_be_of_engine(run)?;
         }
@@ -255,11 +272,11 @@ impl<'a> Door<'a> {
         Ok(moved.len() + 1)
     }
 
-    /// A run that a schedule has started.
-    fn scheduled(&self, known: &[&str]) -> Result<String> {
+    /// A run of a definition that a schedule or an event has started.
+    fn begun(&self, definition: &str, known: &[&str]) -> Result<String> {
         let until = Instant::now() + SOON;
         while Instant::now() < until {
-            let runs = self.ask("GET", "/api/v1/runs?plan=served-short", None)?;
+            let runs = self.ask("GET", &format!("/api/v1/runs?plan={definition}"), None)?;
             let runs = runs["runs"].as_array().cloned().unwrap_or_default();
             let ids = runs.iter().filter_map(|it| it["runId"].as_str());
             if let Some(new) = ids.into_iter().find(|it| !known.contains(it)) {
@@ -267,7 +284,7 @@ impl<'a> Door<'a> {
             }
             std::thread::sleep(Duration::from_millis(200));
         }
-        bail!("the schedule starts no run")
+        bail!("nothing starts a run of {definition}")
     }
 
     /// Pause, resume, cancel and an approval.
