@@ -54,6 +54,7 @@ const FLOWS: &[&str] = &[
     "tests/flows-fixed.test.mjs",
     "tests/flows-run.test.mjs",
     "tests/flows-attention.test.mjs",
+    "tests/flows-lists.test.mjs",
 ];
 const TYPES: &str = "ui/src/api/schema.d.ts";
 /// The oldest Node that the tools run on.

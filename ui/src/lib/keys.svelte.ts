@@ -11,16 +11,24 @@ export interface Key {
 class Keys {
   private layers: Key[][] = $state.raw([]);
   help = $state(false);
-  all = $derived(this.layers.flat());
+  /** The keys of the page that is shown, and those of every page. A key of a page hides one of every page. */
+  groups = $derived.by(() => {
+    const own = this.layers.filter((it) => it !== this.everywhere).flat();
+    return { page: own, everywhere: (this.everywhere ?? []).filter((it) => !own.some((other) => other.key === it.key)) };
+  });
+  private everywhere: Key[] | undefined = $state.raw();
   private before = '';
 
   constructor() {
     addEventListener('keydown', (event) => this.pressed(event));
   }
   /** Adds keys; the answer takes them away. */
-  add(keys: Key[]): () => void {
+  add(keys: Key[], isEverywhere = false): () => void {
     // Pages add their keys in effects, which must not run again because of other keys.
-    untrack(() => (this.layers = [...this.layers, keys]));
+    untrack(() => {
+      this.layers = [...this.layers, keys];
+      if (isEverywhere) this.everywhere = keys;
+    });
     return () => untrack(() => (this.layers = this.layers.filter((it) => it !== keys)));
   }
   private pressed(event: KeyboardEvent) {

@@ -33,7 +33,7 @@ class Router {
       else query.set(name, String(value));
     }
     const text = query.toString();
-    history.replaceState(null, '', `#${this.route.path}${text ? `?${text}` : ''}`);
+    history.replaceState(history.state, '', `#${this.route.path}${text ? `?${text}` : ''}`);
     this.route = read();
   }
 }

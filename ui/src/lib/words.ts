@@ -121,6 +121,12 @@ export function undoLook(word: string): Look {
   return looks[word] ?? look('idle', 'circle');
 }
 
+/** The detail of the state of a run in a list. Some languages have no word for a pause: it is said beside. */
+export function listedBeside(run: { word: string; status: string; substatus?: string | null }): string | null {
+  if (run.status === 'PAUSED' && plain(run.word) !== 'paused' && (!run.substatus || plain(run.substatus) === 'waitingapproval')) return 'paused';
+  return besideWord(run.word, run.substatus);
+}
+
 /** The detail of a state, unless the word of the language says it by itself. The contract has one word for every wait for
  * somebody outside, `WAITING_APPROVAL`: with the reasons of the run the page says which it is. */
 export function besideWord(word: string, sub: string | null | undefined, reasons?: Waits[]): string | null {

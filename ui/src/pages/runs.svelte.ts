@@ -5,6 +5,11 @@ import { Stream } from '../api/stream.svelte';
 export type RunRow = Schemas['RunRow'];
 export type Held = Schemas['HeldRun'];
 export type Filter = Record<string, string>;
+export interface LoadedRows {
+  rows: RunRow[];
+  next: string | null | undefined;
+  mark: string | undefined;
+}
 const PAGE = 200;
 /** How often it is asked which runs are held up: a worker that comes or goes changes no run. */
 const HELD_MS = 3000;
@@ -20,6 +25,8 @@ export class RunList {
   problem: Problem | undefined = $state.raw();
   counts: Record<string, number> = $state.raw({});
   total: number | undefined = $state();
+  /** Of one language: how many runs have each of its words. */
+  words: Record<string, number> | undefined = $state.raw();
   /** There may be more runs than were counted. */
   partial = $state(false);
   /** The runs that are held up, by id: a step that nobody serves, or no free slot. */
@@ -34,12 +41,22 @@ export class RunList {
 
   constructor(private filter: Filter) {}
 
-  async start() {
+  /** What was loaded, for who comes back to the list. */
+  get loadedRows(): LoadedRows {
+    return { rows: this.rows, next: this.next, mark: this.mark };
+  }
+  /** Goes on with rows that were loaded before: the stream tells what has changed since. */
+  async start(kept?: LoadedRows) {
     void this.askHeld();
     this.heldTimer = setInterval(() => {
       if (!document.hidden) void this.askHeld();
     }, HELD_MS);
-    await this.first();
+    if (kept?.mark && !this.filter.held) {
+      this.take(kept.rows);
+      this.next = kept.next;
+      this.mark = kept.mark;
+      this.loaded = true;
+    } else await this.first();
     void this.count();
     this.stream = new Stream('/api/v1/stream', {
       last: () => this.mark,
@@ -187,6 +204,7 @@ export class RunList {
       if (turn !== this.turn) return;
       this.counts = found.counts;
       this.total = found.total;
+      this.words = found.words ?? undefined;
       this.partial = found.partial ?? false;
     } catch {
       // As above.

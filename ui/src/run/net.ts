@@ -188,3 +188,34 @@ export function workText(work: Net['steps'][number]['work']): string {
   if (work.kind === 'child') return `runs ${work.path}`;
   return work.on.what === 'event' ? `event ${work.on.event_type}` : work.on.what;
 }
+
+/** A step as it can be found. */
+export interface Findable {
+  /** What is chosen: the last visit, or the name of a step that was never visited. */
+  id: string;
+  name: string;
+  word?: string;
+}
+
+/** The steps whose name or state has a text: those that begin with it first, then as the graph has them. */
+export function found(steps: Findable[], text: string): Findable[] {
+  const wanted = text.trim().toLowerCase();
+  const rank = (it: Findable) => {
+    const name = it.name.toLowerCase();
+    if (name === wanted) return 0;
+    if (name.startsWith(wanted)) return 1;
+    if (name.includes(wanted)) return 2;
+    return it.word?.toLowerCase().startsWith(wanted) ? 3 : 4;
+  };
+  const ranked = steps.map((it) => ({ it, rank: rank(it) })).filter((it) => it.rank < 4);
+  return ranked.sort((a, b) => a.rank - b.rank).map(({ it }) => it);
+}
+
+/** How a large graph is shown at first: from its left edge, as small as it must be, but not smaller than can be told apart. */
+export function firstView(drawn: Layout, room: { width: number; height: number }) {
+  const zoom = Math.max(0.3, zoomOf(drawn, room));
+  const top = Math.min(...drawn.places.map((it) => it.y));
+  const left = Math.min(...drawn.places.map((it) => it.x));
+  const height = drawn.height * zoom;
+  return { x: MARGIN - left * zoom, y: height > room.height - 2 * MARGIN ? MARGIN - top * zoom : (room.height - height) / 2 - top * zoom, zoom };
+}
