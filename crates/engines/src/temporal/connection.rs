@@ -18,13 +18,18 @@ use crate::host_thread::{HostError, HostHealth};
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How clients say that the other side has closed the connection; the last one is said of a request that was not sent yet.
-const CLOSED: [&str; 4] = [
+/// How clients say that the other side has closed the connection. "operation was canceled" is said of a request that was not sent
+/// yet, "transport error" of any other end of the connection.
+const CLOSED: [&str; 5] = [
     "connection closed",
     "ConnectionReset",
     "BrokenPipe",
     "operation was canceled",
+    "transport error",
 ];
+/// A server that closes connections with TLS so many times, one after the other, refuses this client; one that is killed does not
+/// listen the next time.
+const CLOSES: (usize, Duration) = (3, Duration::from_millis(200));
 /// How often the server is asked whether it answers, and how long that may take.
 const HEALTH: Duration = Duration::from_secs(2);
 const HEALTH_ANSWER: Duration = Duration::from_secs(3);
@@ -65,16 +70,24 @@ pub(super) async fn connect(
         .build();
     let place = format!("the Temporal server at {}", address.host);
     let unreachable = |why: String| connect_fault(&place, &why);
-    let connected = tokio::time::timeout(CONNECT, Connection::connect(options)).await;
-    let connection = match connected {
-        Ok(Err(ClientConnectError::SystemInfoCallError(status))) => {
-            return Err(refused(&place, address, &status));
-        }
-        Ok(connection) => connection.map_err(|error| unreachable(causes(&error)))?,
-        Err(_) => {
-            return Err(unreachable(
-                "it did not answer within 10 seconds".to_owned(),
-            ));
+    let mut closes = 0;
+    let connection = loop {
+        let connected = tokio::time::timeout(CONNECT, Connection::connect(options.clone())).await;
+        match connected {
+            Ok(Err(ClientConnectError::SystemInfoCallError(status))) => {
+                closes += 1;
+                if address.tls && is_closed(&status) && closes < CLOSES.0 {
+                    tokio::time::sleep(CLOSES.1).await;
+                    continue;
+                }
+                return Err(refused(&place, address, &status));
+            }
+            Ok(connection) => break connection.map_err(|error| unreachable(causes(&error)))?,
+            Err(_) => {
+                return Err(unreachable(
+                    "it did not answer within 10 seconds".to_owned(),
+                ));
+            }
         }
     };
     let client = Client::new(connection, ClientOptions::new(&*address.namespace).build())
@@ -100,11 +113,20 @@ pub(super) async fn connect(
     }
 }
 
+fn is_closed(status: &Status) -> bool {
+    let said = format!("{status:?}");
+    CLOSED.iter().any(|it| said.contains(it))
+}
+
 /// Why a call failed: the server does not know who this process is, or did not answer.
 fn refused(place: &str, address: &TemporalAddress, status: &Status) -> HostError {
     let said = format!("{status:?}");
     let has = |words: &[&str]| words.iter().any(|it| said.contains(it));
-    let is_closed = has(&CLOSED);
+    // The causes may have what TLS says.
+    if let error @ HostError::Tls(_) = connect_fault(place, &said) {
+        return error;
+    }
+    let is_closed = is_closed(status);
     match status.code() {
         // A proxy before the server answers in HTTP.
         _ if has(&["status: 401", "status: 403"]) => {
@@ -125,11 +147,7 @@ fn refused(place: &str, address: &TemporalAddress, status: &Status) -> HostError
             place,
             "it closes the connection; if it wants TLS, write `?tls=true`",
         ),
-        // The causes have what TLS says.
-        _ => match connect_fault(place, &said) {
-            error @ HostError::Tls(_) => error,
-            _ => connect_fault(place, status.message()),
-        },
+        _ => connect_fault(place, status.message()),
     }
 }
 
