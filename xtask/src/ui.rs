@@ -55,6 +55,7 @@ const FLOWS: &[&str] = &[
     "tests/flows-run.test.mjs",
     "tests/flows-attention.test.mjs",
     "tests/flows-lists.test.mjs",
+    "tests/flows-fixed2.test.mjs",
 ];
 const TYPES: &str = "ui/src/api/schema.d.ts";
 /// The oldest Node that the tools run on.

@@ -7,7 +7,7 @@ import { lintGutter, setDiagnostics, type Diagnostic } from '@codemirror/lint';
 import { EditorState, type Extension } from '@codemirror/state';
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
-import { complete } from './completion';
+import { beginnings, complete } from './completion';
 import type { Schemas } from '../api/client';
 
 export interface Handle {
@@ -43,17 +43,18 @@ const colours = HighlightStyle.define([
   { tag: [tags.punctuation, tags.separator, tags.squareBracket, tags.brace], color: 'var(--dim)' },
 ]);
 
-export function startEditor(host: HTMLElement, options: { text: string; readonly: boolean; label: string; changed: (text: string) => void; schema: () => object | undefined }): Handle {
+export function startEditor(host: HTMLElement, options: { text: string; readonly: boolean; label: string; changed: (text: string) => void; schema: () => object | undefined; templates?: Record<string, string> }): Handle {
   const root = host.shadowRoot ?? host.attachShadow({ mode: 'open' });
   const parent = document.createElement('div');
   root.replaceChildren(parent);
   parent.style.height = '100%';
   const source = (context: CompletionContext): CompletionResult | null => {
     const schema = options.schema();
-    if (!schema) return null;
+    const text = context.state.doc.toString();
     const line = context.state.doc.lineAt(context.pos);
-    const found = complete(schema, context.state.doc.toString(), line.number, context.pos - line.from);
-    if (!found || (!context.explicit && !found.word && found.kind === 'key' && !found.fresh)) return null;
+    const found = (options.templates && beginnings(options.templates, text)) ?? (schema ? complete(schema, text, line.number, context.pos - line.from) : null);
+    // Nothing opens by itself where nothing was written.
+    if (!found || (!context.explicit && !found.word && found.kind === 'key')) return null;
     return {
       from: context.pos - found.word.length,
       options: found.options.map((it): Completion => ({ label: it.label, detail: it.detail, info: it.info, apply: it.apply, type: found.kind === 'key' ? 'property' : 'enum' })),
@@ -73,7 +74,7 @@ export function startEditor(host: HTMLElement, options: { text: string; readonly
     theme,
     lintGutter(),
     EditorView.contentAttributes.of({ 'aria-label': options.label, ...(options.readonly ? { tabindex: '0' } : {}) }),
-    options.readonly ? [EditorState.readOnly.of(true), EditorView.editable.of(false)] : [highlightActiveLine(), autocompletion({ override: [source], activateOnTyping: true }), keymap.of([...completionKeymap, indentWithTab])],
+    options.readonly ? [EditorState.readOnly.of(true), EditorView.editable.of(false)] : [highlightActiveLine(), autocompletion({ override: [source], activateOnTyping: true, icons: false }), keymap.of([...completionKeymap, indentWithTab])],
     keymap.of([...defaultKeymap, ...historyKeymap]),
     EditorView.updateListener.of((update) => {
       if (update.docChanged) options.changed(update.state.doc.toString());

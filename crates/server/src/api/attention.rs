@@ -209,6 +209,6 @@ enum Known {
     Before(usize),
     /// The number, for which the log was read.
     Read(usize),
-    /// Nothing yet.
+    /// Nothing: its log was not read yet, and other logs had to be read first.
     No,
 }

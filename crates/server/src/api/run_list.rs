@@ -256,12 +256,12 @@ async fn counts(
     Ok(([(WATERMARK, sealed(&app, &mark)?)], Json(counts)))
 }
 
+/// The words of a language, each with the number of runs, and whether there may be more.
+type CountedWords = (BTreeMap<String, u64>, bool);
+
 /// How many runs have each word of their language, and whether there may be more; none if no language is asked for. As the
 /// statuses of one language have no index, as many runs are looked at for both.
-fn words(
-    store: &dyn Store,
-    filter: &RunFilter,
-) -> Result<Option<(BTreeMap<String, u64>, bool)>, Error> {
+fn words(store: &dyn Store, filter: &RunFilter) -> Result<Option<CountedWords>, Error> {
     if filter.language.is_none() {
         return Ok(None);
     }

@@ -182,7 +182,7 @@ impl LineLog {
         self.count(bytes);
     }
 
-    /// Counts what is not logged any more: whoever reads the log is told how much of it there was.
+    /// Counts what is not logged any more: readers of the log are told how much of it there was.
     fn count(&mut self, bytes: &[u8]) {
         let Some(last) = bytes.last() else { return };
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;

@@ -1,0 +1,151 @@
+// What people with fresh eyes have found since: schedules, files of `stepwell dev`, keys of a page, completion, sources.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { BIN, calm, closeBrowser, GREETS, open, proxied, Served } from './support.mjs';
+
+let server;
+before(async () => {
+  server = await new Served().start();
+  await server.register(GREETS, 'greets.yaml');
+});
+after(async () => {
+  await closeBrowser();
+  await server.stop();
+});
+const FAILS = GREETS.replace('name: greets', 'name: fails').replace('echo {{ workload.greeting }}', 'exit 3');
+
+test('a schedule whose runs fail says so in the list, and its last runs have states', async () => {
+  const own = await new Served().start();
+  await own.register(FAILS, 'fails.yaml');
+  await own.ask('PUT', '/api/v1/schedules/often', { cron: '* * * * * *', definition: 'fails', overlap: 'skip', catchUp: 'latest' });
+  const page = await open(own, '#/schedules?name=often');
+  await page.getByTestId('last-runs').getByText(/^[1-9]\d* of \d+ failed$/).waitFor({ timeout: 20_000 });
+  await page.getByTestId('last-run').getByText('failed').first().waitFor();
+  await page.getByText('leave this time out').waitFor();
+  // The last ten, however many there were; what is done with the schedule comes before them.
+  assert.ok((await page.getByTestId('last-run').count()) <= 10);
+  await own.ask('POST', '/api/v1/schedules/often/pause', {});
+  await page.goto(`${own.url}/#/schedules?name=nobody`);
+  await page.getByText('There is no schedule').waitFor();
+  calm(page);
+  await page.done();
+  await own.stop();
+});
+
+/** A `stepwell dev` of a folder. */
+async function dev(folder) {
+  const child = spawn(BIN, ['dev', folder, '--listen', '127.0.0.1:0', '--store', join(folder, 'stepwell.db')], { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, STEPWELL_STORE: '', STEPWELL_CONFIG: '' } });
+  const url = await new Promise((done, failed) => {
+    let text = '';
+    child.stderr.on('data', (bytes) => {
+      text += bytes;
+      const found = /open (http:\/\/\S+?)\/ in a browser/.exec(text);
+      if (found) done(found[1]);
+    });
+    child.on('exit', (code) => failed(new Error(`dev ended with ${code}: ${text}`)));
+  });
+  return { url, stop: async () => { const gone = new Promise((done) => child.once('exit', done)); child.kill('SIGKILL'); await gone; } };
+}
+
+test('dev: a file with errors is shown with them, and who edits the definition of a file is told that the file stays', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'stepwell-dev-'));
+  writeFileSync(join(folder, 'greets.yaml'), GREETS);
+  writeFileSync(join(folder, 'bad.yaml'), FAILS.replace('kind: shell', 'kind: shel'));
+  const own = await dev(folder);
+  const front = process.env.STEPWELL_UI_BUNDLE && (await proxied({ port: Number(new URL(own.url).port) }, '', process.env.STEPWELL_UI_BUNDLE));
+  own.url = front?.base ?? own.url;
+  const page = await open(own, '#/definitions');
+  const bad = page.getByRole('region', { name: 'Problems of bad.yaml' });
+  await bad.getByText('is not loaded').waitFor();
+  await bad.getByText(/^\d+:\d+$/).first().waitFor();
+  await bad.getByText('The file has no definition yet.').waitFor();
+  writeFileSync(join(folder, 'bad.yaml'), FAILS);
+  await bad.waitFor({ state: 'detached' });
+  await page.getByRole('link', { name: 'fails', exact: true }).waitFor();
+  writeFileSync(join(folder, 'bad.yaml'), `${FAILS}nonsense: [`);
+  await bad.getByText('is as the file was before.').waitFor();
+  await page.goto(`${own.url}/#/definitions/greets?edit=1`);
+  await page.getByTestId('of-file').getByText('The file stays as it is').waitFor();
+  calm(page);
+  await page.done();
+  front?.close();
+  await own.stop();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+test('the help has the keys of the page first; rows of tables are reached with j and k', async () => {
+  await server.ask('PUT', '/api/v1/schedules/one', { cron: '0 2 * * *', definition: 'greets' });
+  await server.ask('PUT', '/api/v1/schedules/two', { cron: '0 2 * * *', definition: 'greets' });
+  const page = await open(server, '#/schedules');
+  await page.getByRole('button', { name: 'two' }).waitFor();
+  await page.keyboard.press('j');
+  await page.keyboard.press('j');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'two');
+  await page.keyboard.press('k');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(/name=one/);
+  await page.keyboard.press('?');
+  const help = page.getByRole('dialog', { name: 'Keys' });
+  await help.getByText('On this page: schedules').waitFor();
+  const own = await help.getByTestId('keys-of-page').innerText();
+  assert.match(own, /Next schedule/);
+  assert.match(own, /New schedule/);
+  assert.doesNotMatch(own, /Search runs|Go to/);
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('n');
+  await page.getByRole('dialog', { name: 'New schedule' }).waitFor();
+  await server.run({ name: 'greets' });
+  await page.goto(`${server.url}/#/runs`);
+  await page.reload();
+  await page.getByLabel('Search runs').waitFor();
+  await page.keyboard.press('?');
+  assert.match(await help.getByTestId('keys-of-page').innerText(), /Search runs/);
+  calm(page);
+  await page.done();
+});
+
+test('the editor completes kinds of tools, their fields and names of steps, begins in every language, and says the language of the text', async () => {
+  const page = await open(server, '#/definitions?new=playbook');
+  const code = page.getByRole('textbox', { name: 'Definition' });
+  await page.getByText('can be run').waitFor();
+  const options = page.locator('.cm-tooltip-autocomplete li');
+  const write = async (text) => {
+    await code.click();
+    await page.keyboard.press('Control+a');
+    await page.keyboard.press('Delete');
+    if (text) await page.keyboard.insertText(text);
+  };
+  await write('');
+  await page.keyboard.press('Control+Space');
+  for (const language of ['playbook', 'plan', 'dag', 'actions', 'linear']) await options.filter({ hasText: new RegExp(`^${language}a small`) }).waitFor();
+  await options.filter({ hasText: /^workflowType/ }).waitFor();
+  await page.keyboard.press('Escape');
+  const head = 'apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: mine }\nworkflow:\n  - step: first\n    tool: { kind: noop }\n  - step: second\n    tool: { kind: ';
+  await write(head);
+  await page.waitForTimeout(700);
+  await page.keyboard.press('Control+Space');
+  await options.filter({ hasText: /^python/ }).waitFor();
+  await page.keyboard.press('Escape');
+  await page.keyboard.insertText('shell, ');
+  await page.keyboard.press('Control+Space');
+  await options.filter({ hasText: /^cmdss/ }).waitFor();
+  assert.equal(await options.filter({ hasText: /^url/ }).count(), 0);
+  await page.keyboard.press('Escape');
+  await page.keyboard.insertText('cmds: ["true"] }\n    next: { arcs: [{ step: ');
+  await page.keyboard.press('Control+Space');
+  await options.filter({ hasText: /^first/ }).waitFor();
+  await page.keyboard.press('Escape');
+  // Another language is pasted: the page follows the text.
+  await page.getByLabel('Language').selectOption('dag');
+  await page.locator('.chip').getByText('dag', { exact: true }).waitFor();
+  await write(GREETS);
+  await page.locator('.chip').getByText('playbook', { exact: true }).waitFor();
+  assert.equal(await page.getByLabel('Language').inputValue(), 'playbook');
+  page.complaints = page.complaints.filter((it) => !it.startsWith('Applying inline style'));
+  calm(page);
+  await page.done();
+});
