@@ -66,6 +66,8 @@ export async function send(method: string, url: string, body?: unknown, signal?:
   } catch (error) {
     if (signal?.aborted) throw error;
     identity.onReach?.(false);
+    // Whether a change was made is not known: the answer may have been lost. It is never sent again without being asked for.
+    if (method !== 'GET') throw new Problem(0, 'NO_ANSWER', 'The server did not answer. This is not sent again by itself: when the server is back, look whether it was done, and press again if it was not.');
     throw new Problem(0, 'OFFLINE', 'The server cannot be reached. The page tries again by itself.');
   }
   identity.onReach?.(true);
