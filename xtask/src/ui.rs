@@ -53,6 +53,7 @@ const FLOWS: &[&str] = &[
     "tests/flows-operations.test.mjs",
     "tests/flows-fixed.test.mjs",
     "tests/flows-run.test.mjs",
+    "tests/flows-run-more.test.mjs",
 ];
 const TYPES: &str = "ui/src/api/schema.d.ts";
 /// The oldest Node that the tools run on.

@@ -46,7 +46,11 @@ pub fn preview(view: &RunView) -> UndoPreview {
         })
     });
     // The items of a loop are undone one by one, and their loop with them.
-    let marked: BTreeSet<StepRef> = undo.iter().chain(&cannot).map(|at| at.visit_ref()).collect();
+    let marked: BTreeSet<StepRef> = undo
+        .iter()
+        .chain(&cannot)
+        .map(|at| at.visit_ref())
+        .collect();
     let stays = stays.filter(|at| !marked.contains(at));
     let message = match undo.is_empty() {
         true => "nothing would be undone",

@@ -489,7 +489,11 @@ fn queued(state: &State, now: Time) -> Reason {
             };
             reason.until(Some(at))
         }
-        None => Reason::new("queue", None, "its start, as soon as the limits of runs allow it"),
+        None => Reason::new(
+            "queue",
+            None,
+            "its start, as soon as the limits of runs allow it",
+        ),
     }
 }
 
