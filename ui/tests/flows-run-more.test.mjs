@@ -1,7 +1,7 @@
 // The page of one run, through a real browser and a real server: words, moments and dialogs that people with fresh eyes found wrong.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { button, calm, closeBrowser, open, SAGA, Served, state } from './support.mjs';
+import { APPROVAL, button, calm, closeBrowser, open, SAGA, Served, state } from './support.mjs';
 
 let server;
 before(async () => {
@@ -137,6 +137,9 @@ test('a cancel lists what stays as it is, and the undo can be stopped with open 
   await button(page, 'Stop the undo').click();
   await state(page).getByText('CANCELLED').waitFor({ timeout: 20_000 });
   await state(page).getByText('partly undone').waitFor();
+  // What was at work went on to its end.
+  const { compensation } = (await server.ask('GET', `/api/v1/runs/${run}`)).ext;
+  assert.deepEqual(compensation.map((it) => [it.stepId, it.outcome]), [['ship', 'done'], ['reserve', 'not_run']]);
   // A run that is left to be undone; the table has the same word for it.
   const second = await server.run({ name: 'deploy' });
   await server.until(second, forPerson);
@@ -308,4 +311,24 @@ test('a moment has only the artifacts of then', async () => {
   await page.getByRole('cell', { name: 'noisy' }).waitFor();
   calm(page);
   await page.done();
+});
+
+test('who approves sees what is done after it, and a role that is missing is called by its name', async () => {
+  const run = await server.run({ text: APPROVAL }, { amount: 12 });
+  await server.until(run, forPerson);
+  const page = await open(server, `#/runs/${run}`, { actor: 'grace' });
+  await waits(page).getByRole('button', { name: 'Answer' }).click();
+  await page.getByTestId('work').getByText('money:pay').first().click();
+  await page.getByTestId('work').getByText('portFamily').waitFor();
+  await page.done();
+  const watcher = await open(server, `#/runs/${run}`, { actor: 'vera', role: 'viewer' });
+  await state(watcher).waitFor();
+  await watcher.getByRole('button', { name: 'More' }).click();
+  const menu = watcher.getByRole('menu');
+  await menu.getByText('The role operator is needed.').first().waitFor();
+  assert.ok(!/The right|[a-z]_run/i.test(await menu.textContent()), await menu.textContent());
+  await watcher.evaluate(() => (location.hash = '#/runs/run_nope'));
+  await watcher.getByRole('heading', { level: 1, name: 'Run run_nope' }).waitFor();
+  calm(watcher);
+  await watcher.done();
 });
