@@ -56,6 +56,7 @@ const FLOWS: &[&str] = &[
     "tests/flows-attention.test.mjs",
     "tests/flows-lists.test.mjs",
     "tests/flows-fixed2.test.mjs",
+    "tests/flows-run-more.test.mjs",
 ];
 const TYPES: &str = "ui/src/api/schema.d.ts";
 /// The oldest Node that the tools run on.

@@ -110,7 +110,7 @@ impl GivenAnswer {
                 actor.id
             ),
             (Some(first), _) => {
-                let word = first.word().to_lowercase();
+                let said = first.word().to_lowercase();
                 // A person who has approved and is not the last has approved, also if others came later.
                 let mine = |act: &&people::Act| approvals.is_none() || act.by == actor.id;
                 let acts = people::acts(view);
@@ -118,14 +118,16 @@ impl GivenAnswer {
                     .iter()
                     .filter(|it| it.step.as_ref() == Some(step))
                     .filter(mine);
-                let who = match of.next_back() {
+                let last = of.next_back();
+                let who = match last {
                     Some(act) => format!(" by {} at {}", act.by, act.at.to_rfc3339()),
                     None => String::new(),
                 };
+                let word = last.map_or(said.as_str(), |act| act.word);
                 if first != self.outcome {
                     return Ok(Err(Contradiction(format!(
-                        "{step} was answered before: {word}{who}; the answer {} changes nothing",
-                        self.outcome.word().to_lowercase()
+                        "`{step}` was answered before: {word}{who}; the answer {} changes nothing",
+                        told(self.outcome, word)
                     ))));
                 }
                 differs = self.different(view, at);
@@ -186,5 +188,16 @@ impl GivenAnswer {
         ];
         let differing = parts.into_iter().filter(|(_, differs)| *differs);
         differing.map(|(name, _)| name).collect()
+    }
+}
+
+/// An answer in the words of the one that counts: approvals are approved and rejected.
+fn told(outcome: ManualOutcome, first: &str) -> &'static str {
+    match (outcome, first) {
+        (ManualOutcome::Succeeded, "rejected") => "approved",
+        (ManualOutcome::Succeeded, _) => "succeeded",
+        (ManualOutcome::Failed, "approved") => "rejected",
+        (ManualOutcome::Failed, _) => "failed",
+        (ManualOutcome::Cancelled, _) => "cancelled",
     }
 }

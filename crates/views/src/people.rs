@@ -1,11 +1,13 @@
 //! Who did what by hand in a run: who started it, who approved, and who answered for a step.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use stepwell_kernel::command::ManualOutcome;
 use stepwell_kernel::decide::{approvals_needed, open_token};
 use stepwell_kernel::event::{
-    Body, notice_events, outcome_events, run_events, step_events, undo_events,
+    Body, WaitKind, notice_events, outcome_events, run_events, step_events, undo_events,
 };
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::StepRef;
@@ -19,7 +21,7 @@ use crate::RunView;
 pub struct Act {
     /// The step that the person answered for; absent for the approval of the run.
     pub step: Option<String>,
-    /// `approved`, `succeeded`, `failed` or `cancelled`.
+    /// `approved`, `rejected`, `succeeded`, `failed` or `cancelled`.
     pub word: &'static str,
     pub by: String,
     pub at: Time,
@@ -68,7 +70,7 @@ impl Act {
 pub struct ActRow {
     /// The step that the person answered for; null for the approval of the run.
     pub step_id: Option<String>,
-    /// `approved`, `succeeded`, `failed` or `cancelled`.
+    /// `approved`, `rejected`, `succeeded`, `failed` or `cancelled`.
     pub outcome: String,
     pub by: String,
     pub at: String,
@@ -82,7 +84,18 @@ pub fn acts(view: &RunView) -> Vec<Act> {
     let mut acts = Vec::new();
     // What a person said is in the event before the one that follows from it. Older logs have only the latter.
     let mut said = (None, Vec::new());
+    // Which steps were asked for an approval: their answers have other words than those of work.
+    let mut asked = BTreeSet::new();
     for event in &view.events {
+        if let Body::StepWaiting { step, wait, .. } = &event.body {
+            match wait {
+                WaitKind::Gate | WaitKind::Approval => asked.insert(*step),
+                WaitKind::Manual
+                | WaitKind::Event { .. }
+                | WaitKind::Timer { .. }
+                | WaitKind::Child { .. } => asked.remove(step),
+            };
+        }
         if let Body::StepAnswered {
             notes,
             evidence_refs,
@@ -114,7 +127,11 @@ pub fn acts(view: &RunView) -> Vec<Act> {
             } => (Some(step), "approved", by),
             Body::StepCompleted {
                 step, by: Some(by), ..
-            } => (Some(step), "succeeded", by),
+            } => {
+                let is_approval = asked.contains(step);
+                let word = if is_approval { "approved" } else { "succeeded" };
+                (Some(step), word, by)
+            }
             Body::StepFailed {
                 step,
                 by: Some(by),
@@ -122,7 +139,11 @@ pub fn acts(view: &RunView) -> Vec<Act> {
                 ..
             } => {
                 let withdrawn = error.code == stepwell_kernel::codes::MANUAL_CANCELLED;
-                let word = if withdrawn { "cancelled" } else { "failed" };
+                let word = match (withdrawn, asked.contains(step)) {
+                    (true, _) => "cancelled",
+                    (false, true) => "rejected",
+                    (false, false) => "failed",
+                };
                 (Some(step), word, by)
             }
             Body::Opaque(_)

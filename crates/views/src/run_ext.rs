@@ -185,8 +185,10 @@ pub struct UndoPreview {
     pub ended: bool,
     /// What would be undone, in this order.
     pub undo: Vec<String>,
-    /// What is done and has no undo.
+    /// What is done, has an effect outside of the run, and has no undo.
     pub cannot_undo: Vec<String>,
+    /// What else is done and stays: it declares neither an effect outside of the run nor an undo.
+    pub stays: Vec<String>,
     /// Work whose end decides whether it is undone.
     pub in_flight: Vec<String>,
 }

@@ -1,8 +1,12 @@
 //! What a cancel with compensation would undo, before anybody cancels.
 
+use std::collections::BTreeSet;
+
 use stepwell_engine::rows::target_name;
 use stepwell_kernel::decide::undo_order;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::plan::StepRef;
+use stepwell_kernel::state::{Status, Visit};
 
 use crate::RunView;
 use crate::run_ext::UndoPreview;
@@ -33,6 +37,21 @@ pub fn preview(view: &RunView) -> UndoPreview {
             | WakeSource::Proceed => None,
         })
         .collect();
+    let stays = plan.numbers().flat_map(|no| {
+        let visits = state.steps()[no.0 as usize].visits().iter().zip(1..);
+        let is_done = |(visit, _): &(&Visit, u32)| visit.run().status() == Status::Succeeded;
+        visits.filter(is_done).map(move |(_, visit)| StepRef {
+            visit,
+            ..StepRef::first(no)
+        })
+    });
+    // The items of a loop are undone one by one, and their loop with them.
+    let marked: BTreeSet<StepRef> = undo
+        .iter()
+        .chain(&cannot)
+        .map(|at| at.visit_ref())
+        .collect();
+    let stays = stays.filter(|at| !marked.contains(at));
     let message = match undo.is_empty() {
         true => "nothing would be undone",
         false => {
@@ -45,6 +64,7 @@ pub fn preview(view: &RunView) -> UndoPreview {
         ended: state.phase().is_ended(),
         undo: undo.iter().map(|at| plan.step_id(*at)).collect(),
         cannot_undo: cannot.iter().map(|at| plan.step_id(*at)).collect(),
+        stays: stays.map(|at| plan.step_id(at)).collect(),
         in_flight,
     }
 }

@@ -12,7 +12,7 @@ use stepwell_kernel::command::TimerKind;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Body, Event, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
-use stepwell_kernel::plan::{Plan, StepRef};
+use stepwell_kernel::plan::{Plan, StepRef, Work};
 use stepwell_kernel::signal::SignalKind;
 use stepwell_kernel::state::{State, Status};
 use stepwell_kernel::time::Time;
@@ -167,7 +167,8 @@ impl Reason {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReasonRow {
-    /// What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`.
+    /// What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`;
+    /// `limit`: a time that comes only if nothing else does before.
     pub kind: String,
     /// The step that waits; null if the whole run does.
     pub step_id: Option<String>,
@@ -332,6 +333,9 @@ impl Teller<'_> {
             Some(engine) => {
                 format!("the engine `{engine}`, which gives the step to a process that serves it")
             }
+            None if work.queue == BUILT_IN => {
+                format!("a server or worker that runs {}", tools(plan, target))
+            }
             None => format!("a worker that serves {work}"),
         };
         let reason = Reason {
@@ -358,25 +362,25 @@ impl Teller<'_> {
         let (plan, state) = (&self.view.plan, &self.view.state);
         let run = state.target(target);
         let lease = run.and_then(|run| run.lease());
-        let worker = lease.map_or_else(String::new, |it| format!(": {}", it.worker));
+        let worker = lease.map(|it| it.worker.as_str());
         let since = self.of_step(target.step_ref());
-        // Heartbeats extend the lease in the store, each by its whole length.
-        let length = since.map_or(0, |since| until.since(since));
-        let within = match length {
-            0 => String::new(),
-            _ => format!(" within {}", duration(length)),
+        let what = match worker.filter(|it| !it.starts_with('@')) {
+            Some(worker) => format!("at work: the worker {worker} executes it"),
+            // The name of a process that has no worker is a number that nobody knows.
+            None => format!("at work: Stepwell runs {}", tools(plan, target)),
         };
-        let lost = lost(state, target);
-        let reason = Reason {
-            more: format!(
-                "{lost}; without a sign of life from the worker the lease ends{within}, and the engine goes on with the \
-                 step as its definition says"
+        // Heartbeats extend the lease in the store, each by its whole length.
+        let silence = match since.map_or(0, |since| until.since(since)) {
+            0 => String::new(),
+            _ if worker.is_none_or(|it| it.starts_with('@')) => String::new(),
+            length => format!(
+                "; if nothing is heard from the worker for {}, the engine takes the step back",
+                duration(length)
             ),
-            ..Reason::new(
-                "lease",
-                Some(target_name(plan, target)),
-                format!("the worker that executes the step{worker}"),
-            )
+        };
+        let reason = Reason {
+            more: format!("{}{silence}", lost(state, target)),
+            ..Reason::new("lease", Some(target_name(plan, target)), what)
         };
         let timeout = run.and_then(|run| run.timer());
         (reason.until(timeout.map(|it| it.0)), since)
@@ -414,14 +418,13 @@ impl Teller<'_> {
         let owner = timed(state, kind, due);
         let wait = owner.and_then(|at| state.run(at)?.wait());
         let sleeps = wait.is_some_and(|it| matches!(it.kind(), WaitKind::Timer { .. }));
-        let what = if sleeps {
-            "the end of its sleep"
-        } else {
-            timer(kind)
+        let (told, what) = match sleeps {
+            true => ("timer", "the end of its sleep"),
+            false => ("limit", limit(kind)),
         };
         let reason = Reason {
             left: self.left(due).unwrap_or_else(|| ", due".to_owned()),
-            ..Reason::new("timer", owner.map(|at| plan.step_id(at)), what)
+            ..Reason::new(told, owner.map(|at| plan.step_id(at)), what)
         };
         let since = match (owner, kind) {
             (Some(at), _) => self.of_step(at),
@@ -486,7 +489,11 @@ fn queued(state: &State, now: Time) -> Reason {
             };
             reason.until(Some(at))
         }
-        None => Reason::new("queue", None, "a free slot in the queue"),
+        None => Reason::new(
+            "queue",
+            None,
+            "its start, as soon as the limits of runs allow it",
+        ),
     }
 }
 
@@ -552,13 +559,37 @@ pub fn waits_for_someone(view: &RunView) -> bool {
     })
 }
 
-fn timer(kind: TimerKind) -> &'static str {
+/// A time that only comes if nothing else does before, and what it does then.
+fn limit(kind: TimerKind) -> &'static str {
     match kind {
-        TimerKind::Attempt => "timeout of an attempt",
-        TimerKind::Wait => "timeout of a wait",
-        TimerKind::Hold => "timeout of a hold",
-        TimerKind::Run => "timeout of the run",
-        TimerKind::Drain => "drain timeout of the pause, which raises an alert",
-        TimerKind::Stall => "stall timeout",
+        TimerKind::Attempt => "time limit of the attempt, which fails if it is not done then",
+        TimerKind::Wait => "time limit of the wait, which fails if nobody has answered then",
+        TimerKind::Hold => "time limit of the hold: the run stops if nobody has decided then",
+        TimerKind::Run => "time limit of the run, which is stopped if it has not ended then",
+        TimerKind::Drain => {
+            "time limit of the pause for work in flight: an alert is raised if it has not ended then"
+        }
+        TimerKind::Stall => "time limit of the stall: the run stops if no token can enter then",
+    }
+}
+
+/// The built-in tools that the work of a target uses: `shell`, `http and python`.
+fn tools(plan: &Plan, target: Target) -> String {
+    let step = plan.step(target.step_ref().step);
+    let tasks = match (target, &step.work, &step.undo) {
+        (Target::Undo(_), _, Some(undo)) => &undo.tasks,
+        (Target::Step(_), Work::Pipeline { tasks }, _) => tasks,
+        _ => &serde_json::Value::Null,
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for task in tasks.as_array().into_iter().flatten() {
+        let name = task["kind"].as_str().unwrap_or_default();
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    match names.as_slice() {
+        [] => "it".to_owned(),
+        names => names.join(" and "),
     }
 }

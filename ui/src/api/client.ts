@@ -31,6 +31,9 @@ export class Problem extends Error {
   }
 }
 
+/** What is said of something that is read until the server answers. */
+export const OFFLINE = 'The server cannot be reached. The page tries again by itself.';
+
 /** Who acts: set by the session. */
 export const identity: { csrf?: string; actor?: string; role?: string; onUnauthorised?: () => void; onReach?: (isThere: boolean) => void } = {};
 
@@ -66,7 +69,9 @@ export async function send(method: string, url: string, body?: unknown, signal?:
   } catch (error) {
     if (signal?.aborted) throw error;
     identity.onReach?.(false);
-    throw new Problem(0, 'OFFLINE', 'The server cannot be reached. The page tries again by itself.');
+    // Whether a change was made is not known: the answer may have been lost. It is never sent again without being asked for.
+    if (method !== 'GET') throw new Problem(0, 'NO_ANSWER', 'The server did not answer. This is not sent again by itself: when the server is back, look whether it was done, and press again if it was not.');
+    throw new Problem(0, 'OFFLINE', OFFLINE);
   }
   identity.onReach?.(true);
   if (response.ok) return response;

@@ -1470,7 +1470,7 @@ export interface components {
             evidenceRefs: string[];
             /** @description Why, in the words of the person. */
             notes: string | null;
-            /** @description `approved`, `succeeded`, `failed` or `cancelled`. */
+            /** @description `approved`, `rejected`, `succeeded`, `failed` or `cancelled`. */
             outcome: string;
             /** @description The step that the person answered for; null for the approval of the run. */
             stepId: string | null;
@@ -3176,7 +3176,10 @@ export interface components {
         ReasonRow: {
             /** @description The command that gives what is waited for, where a person can give it. */
             command: string | null;
-            /** @description What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`. */
+            /**
+             * @description What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`;
+             *     `limit`: a time that comes only if nothing else does before.
+             */
             kind: string;
             /** @description What a person or a system outside must give; absent where the run goes on by itself. */
             needs?: components["schemas"]["Need"] | null;
@@ -6661,7 +6664,7 @@ export interface components {
         UndoOutcome: "done" | "failed" | "not_compensable" | "not_run";
         /** @description What a cancel with compensation would undo. */
         UndoPreview: {
-            /** @description What is done and has no undo. */
+            /** @description What is done, has an effect outside of the run, and has no undo. */
             cannotUndo: string[];
             /** @description Whether the run has ended: then nothing can be cancelled. */
             ended: boolean;
@@ -6670,6 +6673,8 @@ export interface components {
             /** @description Which cancel undoes these steps. */
             message: string;
             runId: string;
+            /** @description What else is done and stays: it declares neither an effect outside of the run nor an undo. */
+            stays: string[];
             /** @description What would be undone, in this order. */
             undo: string[];
         };

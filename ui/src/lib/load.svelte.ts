@@ -1,7 +1,7 @@
 // Something that is read from the server: loading, there, or refused. It is read again when the page asks, or when the
 // server is back.
 import { untrack } from 'svelte';
-import { Problem } from '../api/client';
+import { OFFLINE, Problem } from '../api/client';
 import { live, Stream } from '../api/stream.svelte';
 
 export class Loaded<T> {
@@ -27,6 +27,8 @@ export class Loaded<T> {
     } catch (error) {
       if (turn !== this.turn) return;
       this.problem = Problem.of(error);
+      // What is read with a POST, such as a preview, is read again as all the rest.
+      if (this.problem.isOffline) this.problem = new Problem(0, 'OFFLINE', OFFLINE);
       if (this.problem.isOffline || this.problem.status === 503) this.timer = setTimeout(() => void this.load(), 1500);
     } finally {
       if (turn === this.turn) this.loading = false;

@@ -1,7 +1,7 @@
 // No state of any language is without a word, a colour and an icon. The words are those of the server.
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { besideWord, lookOf, lookOrPlain, undoLook, undoWord, waitLook, waitWord } from './words';
+import { besideWord, lookOf, lookOrPlain, undoLook, undoWord, subText, waitLook, waitWord, wordWith } from './words';
 
 interface Word {
   word: string;
@@ -69,6 +69,21 @@ describe('what is said beside a word', () => {
     expect(waitLook({ kind: 'task' })?.icon).toBe('queue');
     expect(waitWord({ kind: 'task' })).toBe('waits for a worker');
     expect(waitLook(undefined)).toBeUndefined();
+  });
+  it('has one word for what was undone, whoever says it', () => {
+    for (const word of ['stepwell/ROLLED_BACK', 'Compensated']) expect(subText(word)).toBe('undone');
+    for (const word of ['stepwell/PARTIAL_ROLLBACK', 'PartiallyCompensated']) expect(subText(word)).toBe('partly undone');
+    expect(subText('WAITING_APPROVAL')).toBe('waiting');
+    expect(subText('stepwell/STOPPING')).toBe('stopping');
+  });
+  it('says what holds a run that has no detail of its own', () => {
+    expect(besideWord('executing', null, [{ kind: 'task', unserved: true }])).toBe('no worker');
+    expect(besideWord('PENDING', null, [reason('approval', 'queue')])).toBe('waits for approval');
+    for (const word of ['no worker', 'waits for approval']) expect(lookOf(word)?.tone).toBe('wait');
+  });
+  it.each(languages.map((it) => [it.name, it] as const))('%s has a word for an item that is done and one that failed', (_, language) => {
+    for (const icon of ['check', 'cross'] as const) expect(language.step.map((it) => it.word)).toContain(wordWith(language.step, icon, 'none'));
+    expect(wordWith(language.step, 'drain', 'plainly')).toBe('plainly');
   });
   it('has a sentence and a look for each state of an undo', () => {
     for (const word of ['due', 'running', 'done', 'failed', 'not_compensable', 'not_run']) {

@@ -32,10 +32,12 @@ const LOOKS: Record<string, Look> = {
   waitingapproval: look('wait', 'hand'),
   waitingforapproval: look('wait', 'hand'),
   waitingformanualcompletion: look('wait', 'hand'),
+  waitsforapproval: look('wait', 'hand'),
   waitsforaperson: look('wait', 'hand'),
   waitsforapersonoranevent: look('wait', 'hand'),
   waitsforanevent: look('wait', 'clock'),
   held: look('hold', 'hand'),
+  noworker: look('wait', 'warning'),
   stalled: look('wait', 'warning'),
   paused: look('hold', 'pause'),
   draining: look('hold', 'drain'),
@@ -80,6 +82,7 @@ interface Waits {
   kind: string;
   until?: string | null;
   needs?: { need: string } | null;
+  unserved?: boolean;
 }
 
 /** The look of a step that waits for somebody or for a time: the words of some languages say `running` or `pending` then. */
@@ -108,6 +111,30 @@ export function waitWord(reason: Waits | undefined): string | undefined {
   return reason?.kind === 'timer' ? 'waits for a time' : undefined;
 }
 
+/** The word that a language has for a state with this icon; `plainly` where it has none. Items of loops and records of the
+ * evidence have no words of their own: theirs are those of steps. */
+export function wordWith(words: { word: string }[] | undefined, icon: IconName, plainly: string): string {
+  return words?.find((it) => lookOf(it.word)?.icon === icon)?.word ?? plainly;
+}
+
+/** What is said beside a state. The contract and the languages have several words for one fact, that steps were undone: pages
+ * have one. The contract has one word for what waits for a person and for what waits for an event. */
+export function subText(sub: string): string {
+  switch (plain(sub)) {
+    case 'waitingapproval':
+      return 'waiting';
+    case 'rolledback':
+    case 'compensated':
+      return 'undone';
+    case 'partialrollback':
+    case 'partiallycompensated':
+      return 'partly undone';
+    case 'compensating':
+      return 'undoing';
+  }
+  return sub.replace(/^stepwell\//, '').replace(/_/g, ' ').toLowerCase();
+}
+
 /** The tone of an undo. */
 export function undoLook(word: string): Look {
   const looks: Record<string, Look> = {
@@ -133,6 +160,9 @@ export function besideWord(word: string, sub: string | null | undefined, reasons
   const needs = new Set((reasons ?? []).map((it) => it.needs?.need));
   if (sub && plain(sub) !== 'waitingapproval') return plain(sub) === plain(word) ? null : sub;
   if (needs.has('repair')) return 'held';
+  if ((reasons ?? []).some((it) => it.unserved)) return 'no worker';
+  // A run that has not begun: its definition asks for an approval.
+  if (!sub && (reasons ?? []).some((it) => it.kind === 'queue' && it.needs?.need === 'approval')) return 'waits for approval';
   if (!sub) return null;
   if (/^waitingfor/.test(plain(word))) return null;
   const person = needs.has('approval') || needs.has('completion');

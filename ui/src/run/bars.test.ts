@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { axis, barsOf } from './bars';
-import { arcsOf, layout } from './net';
+import { axis, barsOf, listed } from './bars';
+import { arcsOf, HEIGHT, layout } from './net';
 import type { Net, RunEvent } from './model.svelte';
 
 let seq = 0;
@@ -36,6 +36,21 @@ describe('timeline', () => {
     expect(axis(3 * 3_600_000)(at)).toBe('15:05');
     expect(axis(10 * 86_400_000)(at)).toMatch(/17.* 15:05$|Nov.* 15:05$/);
   });
+  it('lists the items of a loop below it, closed or open, and finds rows by their names', () => {
+    const { rows } = barsOf([
+      event('StepStarted', 'each', 0, { loop: { count: 2 } }),
+      event('StepStarted', 'each[0]', 1),
+      event('StepStarted', 'other', 1),
+      event('StepStarted', 'each[1]', 2),
+      event('UndoStarted', 'other', 3),
+    ]);
+    const names = (text: string, open: boolean) => listed(rows, text, () => open).map((it) => it.stepId);
+    expect(names('', true)).toEqual(['each', 'each[0]', 'each[1]', 'other', 'other~undo']);
+    expect(names('', false)).toEqual(['each', 'other', 'other~undo']);
+    expect(names('undo of', false)).toEqual(['other~undo']);
+    expect(names('each[1', false)).toEqual(['each', 'each[1]']);
+    expect(listed(rows, '', (loop, items, others) => loop === 'each' && items === 2 && others === 2)[0]).toMatchObject({ items: 2, isOpen: true });
+  });
   it('leaves a bar open that has no end', () => {
     expect(barsOf([event('StepStarted', 'a', 0)]).rows[0]!.bars[0]!.until).toBeUndefined();
   });
@@ -52,6 +67,14 @@ describe('graph', () => {
     const plain = { ...net, steps: net.steps.map((it) => ({ ...it, route: 'edges' as const })) };
     const arcs = arcsOf(plain, [event('StepCompleted', 'a', 0, { step: { step: 0, visit: 1 } })]);
     expect(arcs.every((it) => it.taken === 1)).toBe(true);
+  });
+  it('leaves room for a guard between two steps of a chain', () => {
+    const chained: Net = { ...net, steps: [step('a'), step('b'), step('c')], edges: [{ from: 0, to: 1, when: "ctx.customer != '<img src=nobody>' and ctx.amount > 3" }, { from: 1, to: 2 }] } as unknown as Net;
+    const { places, height } = layout(chained);
+    // Two lines of the guard, one with its result, and air above and below.
+    expect(places[1]!.y - places[0]!.y - HEIGHT).toBeGreaterThanOrEqual(3 * 13 + 4 + 16);
+    expect(places[2]!.y - places[1]!.y - HEIGHT).toBe(34);
+    expect(height).toBe(places[2]!.y + HEIGHT);
   });
   it('places a thousand steps in layers, none upon another, in a moment', () => {
     const count = 1000;

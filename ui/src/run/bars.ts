@@ -1,5 +1,6 @@
 // The bars of the timeline, from the events of a run: attempts, backoffs, waits and undos of every visit and item.
 import type { RunEvent } from './model.svelte';
+import { stepLabel, visitOf } from './steps';
 import type { Tone } from '../lib/words';
 
 export type BarKind = 'attempt' | 'backoff' | 'wait' | 'loop' | 'undo' | 'end';
@@ -120,6 +121,34 @@ export function barsOf(events: RunEvent[]): Bars {
     }
   }
   return { rows: [...rows.values()], from, until, count };
+}
+
+/** A row of the list: a loop says how many items it has, and whether they are listed below it. */
+export interface ListedRow extends BarRow {
+  items: number;
+  isOpen: boolean;
+}
+
+/** The rows with the items of each loop below it. A text leaves only the rows that have it in their names; the items of a
+ * closed loop are found by a text with a bracket. */
+export function listed(rows: BarRow[], text: string, opens: (loop: string, items: number, others: number) => boolean): ListedRow[] {
+  const below = new Map<string, BarRow[]>();
+  const known = new Set(rows.flatMap((it) => (it.depth ? [] : [it.stepId])));
+  const tops: BarRow[] = [];
+  for (const row of rows) {
+    const loop = visitOf(row.stepId);
+    if (!row.depth || !known.has(loop)) tops.push(row);
+    else if (below.has(loop)) below.get(loop)!.push(row);
+    else below.set(loop, [row]);
+  }
+  const wanted = text.trim().toLowerCase();
+  const fits = (row: BarRow) => !wanted || stepLabel(row.stepId).toLowerCase().includes(wanted);
+  return tops.flatMap((row) => {
+    const items = below.get(row.stepId) ?? [];
+    const isOpen = items.length > 0 && opens(row.stepId, items.length, tops.length - 1);
+    const found = isOpen || wanted.includes('[') ? items.filter(fits) : [];
+    return fits(row) || found.length ? [{ ...row, items: items.length, isOpen }, ...found.map((it) => ({ ...it, items: 0, isOpen: false }))] : [];
+  });
 }
 
 const DAY = 86_400_000;

@@ -2,6 +2,7 @@
 // stream, and a gap in their numbers makes the run STALE until it was read again from the watermark.
 import { api, Problem, type Schemas } from '../api/client';
 import { Stream } from '../api/stream.svelte';
+import { visitOf } from './steps';
 
 export type RunView = Schemas['RunView'];
 export type StepView = Schemas['VisitRow'];
@@ -62,7 +63,7 @@ export class RunModel {
     const reasons = this.shown?.ext.waitsFor ?? [];
     const atWork = new Set(reasons.flatMap((it) => (it.stepId && (it.kind === 'lease' || it.kind === 'child') ? [visitOf(it.stepId)] : [])));
     for (const it of reasons) {
-      if (!it.stepId || atWork.has(visitOf(it.stepId))) continue;
+      if (!it.stepId || it.kind === 'limit' || atWork.has(visitOf(it.stepId))) continue;
       const visit = visitOf(it.stepId);
       const before = found.get(visit);
       if (!before || (!before.needs && it.needs)) found.set(visit, it);
@@ -91,6 +92,12 @@ export class RunModel {
       else high = mid;
     }
     return low;
+  }
+
+  /** The event with this number, if it is here. */
+  eventAt(seq: number): RunEvent | undefined {
+    const found = this.events[this.indexAfter(seq) - 1];
+    return found?.runSeq === seq ? found : undefined;
   }
 
   async start() {
@@ -244,23 +251,32 @@ export class RunModel {
     return this.actions.find((it) => it.action === name && (step ? it.stepId === step : !it.stepId));
   }
 
-  private travels = 0;
-  /** Goes to the moment after an event; absent: now. */
-  async travel(seq: number | undefined) {
-    const turn = ++this.travels;
-    // What is shown stays until the moment is there: nothing is drawn anew, and the focus stays where it is.
-    const found = seq === undefined ? undefined : await api.get('/api/v1/runs/{run}/at/{seq}', { path: { run: this.id, seq } });
-    if (turn !== this.travels) return;
-    this.moment = found;
-    this.at = seq;
+  private wanted?: number;
+  private travelling?: Promise<void>;
+  /** Goes to the moment after an event; absent: now. One moment is asked for at a time, then the one that is wanted by then:
+   * a slider that is dragged passes many. */
+  travel(seq: number | undefined): Promise<void> {
+    this.wanted = seq;
+    if (seq === undefined) {
+      this.moment = undefined;
+      this.at = undefined;
+      return Promise.resolve();
+    }
+    this.travelling ??= this.follow().finally(() => (this.travelling = undefined));
+    return this.travelling;
   }
-}
-
-/** The name of a step without visit, item and undo: `load#2[3]~undo` is `load`. */
-export function stepName(stepId: string): string {
-  return stepId.replace(/~undo$/, '').replace(/\[\d+\]$/, '').replace(/#\d+$/, '');
-}
-/** The visit that an item belongs to: `load#2[3]` is `load#2`. */
-export function visitOf(stepId: string): string {
-  return stepId.replace(/~undo$/, '').replace(/\[\d+\]$/, '');
+  private async follow() {
+    while (this.wanted !== undefined && this.wanted !== this.at && !this.closed) {
+      const seq = this.wanted;
+      try {
+        // What is shown stays until the moment is there: nothing is drawn anew, and the focus stays where it is.
+        const found = await api.get('/api/v1/runs/{run}/at/{seq}', { path: { run: this.id, seq } });
+        if (this.wanted === undefined) return;
+        this.moment = found;
+        this.at = seq;
+      } catch (error) {
+        if (this.wanted === seq) throw error;
+      }
+    }
+  }
 }

@@ -32,7 +32,7 @@ export interface Layout {
 
 /** Of both directions the one in which the steps can be read better in the room that there is. */
 export function layout(net: Net, room = { width: 1000, height: 600 }): Layout {
-  if (isChain(net)) return sized({ places: chain(net.steps.length), labels: [] }, true);
+  if (isChain(net)) return sized({ places: chain(net), labels: [] }, true);
   if (net.steps.length > MANY) return sized({ places: layered(net), labels: [] }, false);
   const right = sized(ranked(net, false), false);
   const zoom = zoomOf(right, room);
@@ -52,9 +52,22 @@ export function zoomOf(it: { width: number; height: number }, room: { width: num
 }
 
 /** A chain goes down, and begins a new column where it would become too long to be seen. */
-function chain(count: number): Place[] {
+function chain(net: Net): Place[] {
+  const count = net.steps.length;
   const most = count <= 12 ? count : Math.ceil(Math.sqrt(count) * 1.6);
-  return Array.from({ length: count }, (_, i) => ({ x: Math.floor(i / most) * (WIDTH + 70), y: (i % most) * (HEIGHT + 34) }));
+  // A guard is written on the arc above its step, between both.
+  const guards = new Map(net.edges.flatMap((edge) => (edge.when && edge.from + 1 === edge.to ? [[edge.to, guardText(edge.when)] as const] : [])));
+  let y = 0;
+  return net.steps.map((_, i) => {
+    const guard = guards.get(i);
+    y = i % most === 0 ? 0 : y + HEIGHT + Math.max(34, guard === undefined ? 0 : labelHeight(guard) + 16);
+    return { x: Math.floor(i / most) * (WIDTH + 70), y };
+  });
+}
+
+/** How high the label of a guard is: at most two lines, and one that says what was recorded. */
+function labelHeight(guard: string): number {
+  return (guard.length > 26 ? 2 : 1) * 13 + 13 + 4;
 }
 
 function ranked(net: Net, narrow: boolean): Pick<Layout, 'places' | 'labels'> {

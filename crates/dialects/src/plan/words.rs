@@ -38,9 +38,9 @@ state_words! {
         Stopping = "stepwell/STOPPING",
         /// completed steps are being undone
         Compensating = "stepwell/COMPENSATING",
-        /// failed, and everything was undone
+        /// failed or cancelled, and everything was undone
         RolledBack = "stepwell/ROLLED_BACK",
-        /// failed, and something was not undone
+        /// failed or cancelled, and something was not undone
         PartialRollback = "stepwell/PARTIAL_ROLLBACK",
     }
 }
@@ -90,10 +90,12 @@ pub fn run_substate(state: &State) -> Option<RunSubstatus> {
         }
         Phase::Stopping => Some(RunSubstatus::Stopping),
         Phase::Compensating => Some(RunSubstatus::Compensating),
-        Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some(RunSubstatus::RolledBack),
-        Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => {
-            Some(RunSubstatus::PartialRollback)
-        }
+        Phase::Ended(
+            RunOutcome::Failed(Rollback::Complete) | RunOutcome::Cancelled(Rollback::Complete),
+        ) => Some(RunSubstatus::RolledBack),
+        Phase::Ended(
+            RunOutcome::Failed(Rollback::Incomplete) | RunOutcome::Cancelled(Rollback::Incomplete),
+        ) => Some(RunSubstatus::PartialRollback),
         Phase::Void
         | Phase::Created
         | Phase::Queued
@@ -103,7 +105,7 @@ pub fn run_substate(state: &State) -> Option<RunSubstatus> {
             RunOutcome::Succeeded
             | RunOutcome::Partial
             | RunOutcome::Failed(Rollback::None)
-            | RunOutcome::Cancelled(_),
+            | RunOutcome::Cancelled(Rollback::None),
         ) => None,
     }
 }

@@ -63,6 +63,7 @@ fn logs_inbox_and_the_preview_of_an_undo_say_what_is_there() {
     let (_, preview) = asked(server.get(&format!("/api/v1/runs/{run}/undo-preview")));
     assert_eq!(preview["undo"], json!(["reserve"]), "{preview}");
     assert_eq!(preview["cannotUndo"], json!(["mail"]), "{preview}");
+    assert_eq!(preview["stays"], json!([]), "{preview}");
     let message = preview["message"].as_str().unwrap();
     assert!(message.contains("`compensate: true`"), "{message}");
     let cancel = json!({ "compensate": true, "reason": "wrong" });

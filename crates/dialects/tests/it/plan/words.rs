@@ -43,9 +43,14 @@ fn every_run_state_has_a_word() {
         said(failed(Rollback::Incomplete)),
         ("FAILED", Some("stepwell/PARTIAL_ROLLBACK"))
     );
-    for rollback in [Rollback::None, Rollback::Complete, Rollback::Incomplete] {
+    // As the event of a cancel says it.
+    for (rollback, detail) in [
+        (Rollback::None, None),
+        (Rollback::Complete, Some("stepwell/ROLLED_BACK")),
+        (Rollback::Incomplete, Some("stepwell/PARTIAL_ROLLBACK")),
+    ] {
         let cancelled = Phase::Ended(RunOutcome::Cancelled(rollback));
-        assert_eq!(said(cancelled), ("CANCELLED", None));
+        assert_eq!(said(cancelled), ("CANCELLED", detail));
     }
 }
 
