@@ -19,7 +19,7 @@ use crate::turn::{Turn, WorkItem};
 /// How long an attempt may lie at the server, while this process has room for it, before it is started once more: the server may
 /// have lost it.
 const LOST: Duration = Duration::from_secs(60);
-/// How long an attempt that this process has started may lie at the server before the server is asked what became of it: a request
+/// How long an attempt that this process has started may lie at the server before the server is asked where it is: a request
 /// for tasks of a process that was killed may have taken it.
 const DOUBTED: Duration = Duration::from_secs(8);
 /// How long a worker of another process may say nothing of a task before this process takes its place.
