@@ -269,7 +269,7 @@ test('the item of a loop has its own times and output, and each guard what was r
   await server.until(run, (it) => it.status === 'COMPLETED');
   const page = await open(server, `#/runs/${run}?step=${encodeURIComponent('greet[3]')}`);
   const panel = page.getByTestId('step');
-  await panel.getByText('item 3: done').waitFor();
+  await panel.getByText('item 3', { exact: true }).waitFor();
   await panel.getByText('Hello, Margaret').waitFor();
   await page.locator('[data-step=prepare]').click();
   await panel.getByText('true: taken').waitFor();

@@ -27,6 +27,7 @@ use crate::access::{Caller, Gate};
 use crate::api::{HeldSteps, PersonTasks};
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
+use crate::deliveries::SinkFaults;
 use crate::engines::ServedEngines;
 use crate::feed::Feed;
 use crate::folder::Folder;
@@ -102,6 +103,8 @@ pub(crate) struct AppParts {
     pub(crate) secrets: Secrets,
     /// What sinks and sources need from this process.
     pub(crate) around: Surroundings,
+    /// Why sinks get nothing from this server.
+    pub(crate) sink_faults: SinkFaults,
     /// What this server knows of its sources.
     pub(crate) sources: SourceStates,
     /// Wakes who acts on due times and triggers.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -39,6 +39,28 @@ impl Bell {
     }
 }
 
+/// Why sinks get nothing from this server, by their names. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SinkFaults(Arc<Mutex<HashMap<String, String>>>);
+
+impl SinkFaults {
+    /// Why this sink gets nothing; none if it can be delivered to.
+    pub(crate) fn of(&self, sink: &str) -> Option<String> {
+        self.lock().get(sink).cloned()
+    }
+
+    fn set(&self, sink: &str, why: Option<String>) {
+        match why {
+            Some(why) => self.lock().insert(sink.to_owned(), why),
+            None => self.lock().remove(sink),
+        };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The publishers of a server, with the thread that looks after them.
 pub(crate) struct Deliveries {
     stop: Sender<()>,
@@ -56,6 +78,7 @@ impl Deliveries {
         store: Arc<dyn Store>,
         bell: Bell,
         around: Surroundings,
+        faults: SinkFaults,
     ) -> io::Result<Deliveries> {
         let (stop, stopped) = mpsc::channel();
         let mut table = SinkTable {
@@ -71,6 +94,7 @@ impl Deliveries {
             store,
             bell,
             around,
+            faults,
             running: HashMap::new(),
         };
         let thread = thread::Builder::new().name("stepwell-sinks".into());
@@ -100,6 +124,7 @@ struct SinkTable {
     bell: Bell,
     /// Which hosts may be asked, and what resolves secrets.
     around: Surroundings,
+    faults: SinkFaults,
     /// By the name of the sink: the row that the publisher was started for. None if it cannot be delivered to.
     running: HashMap<String, (SinkRow, Option<Publishers>)>,
 }
@@ -120,7 +145,8 @@ impl SinkTable {
         let gone = self.running.extract_if(|_, (row, _)| !is_there(row));
         let gone: Vec<_> = gone.collect();
         let mut changed = !gone.is_empty();
-        for (_, (_, publishers)) in gone {
+        for (name, (_, publishers)) in gone {
+            self.faults.set(&name, None);
             stop(publishers);
         }
         for sink in sinks {
@@ -138,6 +164,7 @@ impl SinkTable {
                         "the sink {} gets nothing from this server: {why}",
                         sink.name
                     );
+                    self.faults.set(&sink.name, Some(why.clone()));
                 })
                 .ok();
             self.running.insert(sink.name.clone(), (sink, publishers));

@@ -32,7 +32,7 @@ use crate::codes;
 use crate::definitions::{
     FoundProblem, NewDefinition, PlanCache, Registry, RegistryCatalog, finding,
 };
-use crate::deliveries::{Bell, Deliveries, TIMEOUT};
+use crate::deliveries::{Bell, Deliveries, SinkFaults, TIMEOUT};
 use crate::engines::{EngineNeeds, ServedEngines};
 use crate::metrics::{Counted, Metrics};
 use crate::problem::ApiProblem;
@@ -253,6 +253,7 @@ impl Server {
             hosts: Arc::clone(&settings.webhook_hosts),
             secrets: Arc::new(SinkSecrets(secrets.clone())),
         };
+        let sink_faults = SinkFaults::default();
         let trail = TrailWriter::start(store.clone())?;
         let gate = Gate::new(
             &parts.settings.access,
@@ -278,6 +279,7 @@ impl Server {
             plans,
             secrets,
             around: around.clone(),
+            sink_faults: sink_faults.clone(),
             sources: source_states,
             due,
             error_page: parts.error_page,
@@ -307,7 +309,7 @@ impl Server {
             service,
             projector,
             scrub: scrub.transpose()?,
-            deliveries: Deliveries::start(delivered, bell, around)?,
+            deliveries: Deliveries::start(delivered, bell, around, sink_faults)?,
             deleter: Deleter::start(deletion)?,
             address,
             grace,

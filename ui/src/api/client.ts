@@ -66,7 +66,9 @@ export async function send(method: string, url: string, body?: unknown, signal?:
   } catch (error) {
     if (signal?.aborted) throw error;
     identity.onReach?.(false);
-    throw new Problem(0, 'OFFLINE', 'The server cannot be reached. The page tries again by itself.');
+    if (method === 'GET') throw new Problem(0, 'OFFLINE', 'The server cannot be reached. The page tries again by itself.');
+    // Nobody wants a cancel that comes later by itself.
+    throw new Problem(0, 'NOT_SENT', 'The server cannot be reached. This is not sent again by itself: when the server is back, look whether it was done, and press again if it was not.');
   }
   identity.onReach?.(true);
   if (response.ok) return response;

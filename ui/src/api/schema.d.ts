@@ -4970,6 +4970,8 @@ export interface components {
              * @description How many commits wait for their delivery.
              */
             pending: number;
+            /** @description Why the sink gets nothing from the server that is asked; absent if it can be delivered to. */
+            problem?: string | null;
             since: string;
         };
         /** @description Why a step was skipped. */

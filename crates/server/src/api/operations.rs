@@ -147,6 +147,9 @@ struct SinkState {
     /// Since when the oldest of them waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest: Option<String>,
+    /// Why the sink gets nothing from the server that is asked; absent if it can be delivered to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
 }
 
 /// List the sinks and what waits for them.
@@ -158,14 +161,16 @@ async fn sinks(
     caller: Caller,
 ) -> Result<Json<Vec<SinkState>>, ApiProblem> {
     whole_installation(&caller)?;
+    let faults = app.sink_faults.clone();
     let sinks = app
-        .ask(|store| {
+        .ask(move |store| {
             let mut rows = Vec::new();
             for sink in store.sinks()? {
                 let (pending, oldest) = store.backlog(&sink.name)?;
                 rows.push(SinkState {
                     address: shown_address(&sink.address),
                     since: sink.since.to_rfc3339(),
+                    problem: faults.of(&sink.name),
                     name: sink.name,
                     pending,
                     oldest: oldest.map(Time::to_rfc3339),
