@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { BIN, calm, closeBrowser, GREETS, open, proxied, Served } from './support.mjs';
+import { BIN, button, calm, closeBrowser, GREETS, open, proxied, SAGA, Served } from './support.mjs';
 
 let server;
 before(async () => {
@@ -146,6 +146,96 @@ test('the editor completes kinds of tools, their fields and names of steps, begi
   await page.locator('.chip').getByText('playbook', { exact: true }).waitFor();
   assert.equal(await page.getByLabel('Language').inputValue(), 'playbook');
   page.complaints = page.complaints.filter((it) => !it.startsWith('Applying inline style'));
+  calm(page);
+  await page.done();
+});
+
+test('an item of a loop has its own state, in the word of the language', async () => {
+  const text = `apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: one-fails }
+workload: { all: [1, 2, 3] }
+workflow:
+  - step: each
+    loop: { in: "{{ workload.all }}", iterator: it }
+    tool: { kind: shell, cmds: ["test {{ iter.it }} != 2"] }
+`;
+  const run = await server.run({ text });
+  await server.until(run, (it) => it.status === 'FAILED');
+  const page = await open(server, `#/runs/${run}?step=${encodeURIComponent('each[0]')}`);
+  const panel = page.getByTestId('step');
+  await panel.getByText('item 0', { exact: true }).waitFor();
+  const first = (await panel.locator('[data-word]').first().getAttribute('data-word')).toLowerCase();
+  assert.doesNotMatch(first, /fail/);
+  await page.goto(`${server.url}/#/runs/${run}?step=${encodeURIComponent('each[1]')}`);
+  await panel.getByText('item 1', { exact: true }).waitFor();
+  assert.match((await panel.locator('[data-word]').first().getAttribute('data-word')).toLowerCase(), /fail/);
+  // The tab tells which run it is.
+  assert.match(await page.title(), new RegExp(`one-fails …${run.slice(-6)}, `));
+  calm(page);
+  await page.done();
+});
+
+test('an action while the server is away is not promised to be sent later; a cancel says what stays', async () => {
+  const own = await new Served().start();
+  const run = await own.run({ text: SAGA });
+  await own.until(run, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
+  const plan = `metadata: { planId: deploy, planVersion: 1.0.0, schemaVersion: v1.2, requiresCapabilities: [basic-execution], fallbackBehavior: reject }
+steps:
+  - { stepId: build, tool: { kind: noop } }
+  - { stepId: wait, dependsOn: [build], waitFor: { event: go } }
+`;
+  const other = await own.run({ text: plan });
+  await own.until(other, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
+  const page = await open(own, `#/runs/${other}`);
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await page.getByText('Undo it').click();
+  await page.getByTestId('stays').getByText('build').waitFor();
+  await button(page, 'Let it run').click();
+  await page.goto(`${own.url}/#/runs/${run}`);
+  await page.getByRole('heading', { name: 'booking' }).waitFor();
+  await page.getByRole('button', { name: 'Pause', exact: true }).click();
+  await own.kill();
+  await button(page, 'Pause the run').click();
+  const alert = page.getByRole('dialog').getByRole('alert');
+  await alert.getByText('not sent again by itself').waitFor();
+  assert.equal(await alert.getByText('asks again until').count(), 0);
+  await own.start();
+  await page.getByRole('status').getByText('Live').waitFor({ timeout: 20_000 });
+  assert.equal((await own.ask('GET', `/api/v1/runs/${run}`)).status, 'RUNNING');
+  await button(page, 'Pause the run').click();
+  await own.until(run, (it) => it.status === 'PAUSED');
+  await page.done();
+  await own.stop();
+});
+
+test('a sink that this server may not deliver to says why', async () => {
+  const own = await new Served().start();
+  await own.ask('PUT', '/api/v1/sinks/inside', { address: 'webhook:http://127.0.0.1:9/events' });
+  await own.kill();
+  // The rule of the network is another one from now on.
+  own.network = '';
+  await own.start();
+  const page = await open(own, '#/outbox');
+  await page.getByTestId('sink-problem').getByText(/HOST_DENIED/).waitFor();
+  calm(page);
+  await page.done();
+  await own.stop();
+});
+
+test('a row of runs on a phone has the whole name, the state, the start and the duration', async () => {
+  const run = await server.run({ name: 'greets' });
+  await server.until(run, (it) => it.status === 'COMPLETED');
+  const page = await open(server, '#/runs?plan=greets', { width: 375, height: 800 });
+  const row = page.getByRole('row').filter({ has: page.getByLabel(`Select ${run}`) });
+  await row.waitFor();
+  const name = row.getByRole('link', { name: 'greets' }).first();
+  assert.ok(await name.evaluate((it) => it.scrollWidth <= it.clientWidth), 'the name is cut');
+  assert.match(await row.locator('[data-cell=started]').innerText(), /\d\d:\d\d/);
+  await row.locator('[data-cell=state] [data-word]').waitFor();
+  const tall = await row.evaluate((it) => it.getBoundingClientRect().height);
+  assert.ok(tall > 60 && tall < 70, `${tall}`);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   calm(page);
   await page.done();
 });

@@ -128,18 +128,18 @@ test('a preview says which runs would refuse and why, before anything happens', 
   await page.getByRole('button', { name: 'Cancel', exact: true }).click();
   const says = page.getByTestId('bulk-says');
   await says.getByText('Nothing has happened yet.').waitFor();
-  assert.match(await says.textContent(), /1 run will be hit, and 2 would refuse/);
+  assert.match(await says.textContent(), /1 run will be cancelled, and 2 would refuse/);
   const refusals = page.getByTestId('bulk-refusal');
   assert.equal(await refusals.count(), 2);
   assert.match(await refusals.first().textContent(), /would refuse: .*RUN_TERMINAL/);
   assert.equal((await own.ask('GET', `/api/v1/runs/${runs[2]}`)).status, 'RUNNING');
   await page.keyboard.press('Escape');
   await page.getByRole('button', { name: 'Retry', exact: true }).click();
-  assert.match(await says.textContent(), /2 runs will be hit, and 1 would refuse/);
+  assert.match(await says.textContent(), /2 runs will be repeated as new runs, and 1 would refuse/);
   await button(page, 'Retry 2 runs').click();
   // The one that refused is still there to be read; the others are new runs.
-  await says.getByText('This was done to').waitFor();
-  assert.match(await says.textContent(), /2 runs; 1 refused/);
+  await says.getByText('are repeated as new runs').waitFor();
+  assert.match(await says.textContent(), /2 runs are repeated as new runs; 1 refused/);
   await page.getByRole('dialog').getByRole('button', { name: 'Close' }).last().click();
   await page.waitForFunction(() => document.querySelectorAll('[role=rowgroup] [role=row]').length >= 5);
   calm(page);

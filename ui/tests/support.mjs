@@ -29,9 +29,10 @@ export class Served {
     this.folder = folder ?? mkdtempSync(join(tmpdir(), 'stepwell-ui-'));
     this.args = args;
     this.port = 0;
+    this.network = CONFIG;
   }
   async start() {
-    writeFileSync(join(this.folder, 'stepwell.toml'), CONFIG + this.config);
+    writeFileSync(join(this.folder, 'stepwell.toml'), this.network + this.config);
     const child = spawn(this.bin, ['serve', '--listen', `127.0.0.1:${this.port}`, '--store', join(this.folder, 'stepwell.db'), ...this.args], { cwd: this.folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, STEPWELL_STORE: '', STEPWELL_CONFIG: '', STEPWELL_SECRET_HOOK: HOOK_SECRET } });
     this.child = child;
     alive.add(child);

@@ -4961,6 +4961,19 @@ export interface components {
             /** @description A header of your choice with the signature in hexadecimal. */
             generic: components["schemas"]["GenericSignature"];
         };
+        /** @description Why a sink gets nothing. */
+        SinkProblem: {
+            /**
+             * Format: int32
+             * @description How often the delivery was tried; none if the sink cannot even be tried, until its address or the configuration of the
+             *     server is another.
+             */
+            attempts?: number | null;
+            /** @description What the sink, or the way to it, says; often it begins with a code. */
+            message: string;
+            /** @description When the delivery is tried again. */
+            nextAt?: string | null;
+        };
         /** @description A sink that gets every event of every run. */
         SinkState: {
             /** @description The address, without user, password and query. */
@@ -4973,6 +4986,7 @@ export interface components {
              * @description How many commits wait for their delivery.
              */
             pending: number;
+            problem?: components["schemas"]["SinkProblem"] | null;
             since: string;
         };
         /** @description Why a step was skipped. */
