@@ -318,8 +318,7 @@ test('who approves sees what is done after it, and a role that is missing is cal
   await server.until(run, forPerson);
   const page = await open(server, `#/runs/${run}`, { actor: 'grace' });
   await waits(page).getByRole('button', { name: 'Answer' }).click();
-  await page.getByTestId('work').getByText('money:pay').first().click();
-  await page.getByTestId('work').getByText('portFamily').waitFor();
+  await page.getByTestId('asked').getByText('money:pay').waitFor();
   await page.done();
   const watcher = await open(server, `#/runs/${run}`, { actor: 'vera', role: 'viewer' });
   await state(watcher).waitFor();
