@@ -5,7 +5,7 @@ import { mkdirSync, symlinkSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
-import { APPROVAL, button, calm, closeBrowser, FAILS_ONCE, GREETS, open, SAGA, Served, state } from './support.mjs';
+import { APPROVAL, button, calm, closeBrowser, FAILS_ONCE, forPerson, GREETS, open, SAGA, Served, state } from './support.mjs';
 
 const EVENT = `workflowType: waits-for-money
 workflowVersion: 1
@@ -21,7 +21,6 @@ after(async () => {
   await closeBrowser();
   await server.stop();
 });
-const waits = (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside');
 const rowOf = (page, run) => page.getByRole('row').filter({ has: page.getByLabel(`Select ${run}`) });
 
 test('the keyboard: Enter does what has the focus, j and k move it, and Esc keeps the search', async () => {
@@ -64,7 +63,7 @@ test('who becomes another person sees at once what this person may do; a task is
   await own.register(APPROVAL.replace('executionTierOverride: HumanApprove', 'executionTierOverride: HumanApprove\n    description: Is the receipt right?'), 'pay-out.yaml').catch(() => own.register(APPROVAL, 'pay-out.yaml'));
   const runs = [];
   for (const amount of [1, 2]) runs.push((await own.ask('POST', '/api/v1/runs', { definition: { name: 'pay-out' }, params: { amount } })).runId);
-  for (const run of runs) await own.until(run, waits);
+  for (const run of runs) await own.until(run, forPerson);
   const page = await open(own, `#/inbox?run=${runs[0]}&step=approve-payment`);
   await page.getByTestId('forbidden').getByText('anonymous started the run').waitFor();
   await page.getByTestId('forbidden').getByRole('button', { name: 'act as somebody else' }).click();
@@ -125,7 +124,7 @@ test('the editor: a template of each language, a graph that says that it is old,
 test('a run that is opened while the server is away is followed after it is back', async () => {
   const own = await new Served().start();
   const run = await own.run({ text: EVENT });
-  await own.until(run, waits);
+  await own.until(run, forPerson);
   const page = await open(own, '#/schedules');
   await page.getByText('There is no schedule').waitFor();
   await own.kill();
@@ -143,7 +142,7 @@ test('a run that is opened while the server is away is followed after it is back
 
 test('what waits for an event is not called an approval, and a step that waits looks so', async () => {
   const run = await server.run({ text: EVENT });
-  await server.until(run, waits);
+  await server.until(run, forPerson);
   const page = await open(server, `#/runs/${run}`);
   await state(page).getByText('waits for an event').waitFor();
   await page.getByTestId('waits').getByText('An event of this type comes.').waitFor();

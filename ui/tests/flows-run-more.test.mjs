@@ -1,7 +1,7 @@
 // The page of one run, through a real browser and a real server: words, moments and dialogs that people with fresh eyes found wrong.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { APPROVAL, button, calm, closeBrowser, open, SAGA, Served, state } from './support.mjs';
+import { APPROVAL, button, calm, closeBrowser, forPerson, open, plan, SAGA, Served, state, waits } from './support.mjs';
 
 let server;
 before(async () => {
@@ -11,18 +11,8 @@ after(async () => {
   await closeBrowser();
   await server.stop();
 });
-const waits = (page) => page.getByTestId('waits');
 const slider = (page) => page.getByLabel('Travel in time to an event');
-const forPerson = (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside');
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-const plan = (name, steps, more = '') => `metadata:
-  planId: ${name}
-  planVersion: 1.0.0
-  schemaVersion: v1.2
-  requiresCapabilities: [basic-execution]
-  fallbackBehavior: reject
-${more}steps:
-${steps}`;
 const loop = (name, items, code, more = '') => `apiVersion: noetl.io/v2
 kind: Playbook
 metadata: { name: ${name} }

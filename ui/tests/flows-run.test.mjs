@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { APPROVAL, closeBrowser, open, SAGA, Served } from './support.mjs';
+import { APPROVAL, calm, closeBrowser, forPerson, open, plan, SAGA, Served, state, waits } from './support.mjs';
 
 let server;
 before(async () => {
@@ -12,18 +12,6 @@ after(async () => {
   await closeBrowser();
   await server.stop();
 });
-const state = (page) => page.getByTestId('state');
-const waits = (page) => page.getByTestId('waits');
-const calm = (page) => assert.deepEqual(page.complaints, []);
-const forPerson = (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside');
-const plan = (name, steps, more = '') => `metadata:
-  planId: ${name}
-  planVersion: 1.0.0
-  schemaVersion: v1.2
-  requiresCapabilities: [basic-execution]
-  fallbackBehavior: reject
-${more}steps:
-${steps}`;
 
 const WAITS_FOR_EVENT = `workflowType: ONBOARD
 workflowVersion: 1

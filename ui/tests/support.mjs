@@ -240,3 +240,17 @@ actions:
   - { actionId: newsletter, order: 3, portFamily: demo, operation: "mail:send", sideEffecting: true, tool: { kind: noop } }
   - { actionId: wait-for-guest, order: 4, portFamily: demo, operation: "guest:arrive", executionTierOverride: ManualOnly }
 `;
+
+/** The panel that says what a run waits for. */
+export const waits = (page) => page.getByTestId('waits');
+/** Whether a run waits for somebody or something outside. */
+export const forPerson = (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside');
+/** The text of a plan. */
+export const plan = (name, steps, more = '') => `metadata:
+  planId: ${name}
+  planVersion: 1.0.0
+  schemaVersion: v1.2
+  requiresCapabilities: [basic-execution]
+  fallbackBehavior: reject
+${more}steps:
+${steps}`;
