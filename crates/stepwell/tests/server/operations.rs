@@ -266,6 +266,28 @@ fn a_sink_that_a_server_may_not_reach_is_an_alert() {
     assert!(message.contains("the sink closed gets nothing"), "{alerts}");
 }
 
+#[test]
+fn dead_letters_are_named_or_of_one_sink() {
+    let server = TestServer::start();
+    let (_, attention) = asked(server.get("/api/v1/attention"));
+    assert_eq!(attention["deadLetters"]["count"], 0, "{attention}");
+    let redrive = |body: &Json| asked(server.post("/api/v1/dead-letters/redrive", body));
+    let many: Vec<u32> = (0..1_001).collect();
+    for wrong in [
+        json!({}),
+        json!({ "numbers": [1], "sink": "hook" }),
+        json!({ "numbers": many }),
+        json!({ "sink": "hook", "all": true }),
+    ] {
+        let (status, refused) = redrive(&wrong);
+        assert_eq!(status, 400, "{refused}");
+    }
+    for none in [json!({ "sink": "nobody" }), json!({ "numbers": [999_999] })] {
+        let (status, done) = redrive(&none);
+        assert_eq!((status, &done["count"]), (200, &json!(0)), "{done}");
+    }
+}
+
 /// The data of the events of one kind, until the last of them is as wanted.
 fn streamed(
     server: &TestServer,
