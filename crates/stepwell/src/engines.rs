@@ -12,6 +12,7 @@ use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::place::ServerArgs;
 use crate::remote::Remote;
+use crate::term;
 use crate::usage;
 
 /// List the engines and what each can do
@@ -71,17 +72,14 @@ pub(crate) fn run(args: &EnginesArgs) -> Result<Exit> {
             found
         }
     };
-    match args.output {
-        OutputFormat::Json => println!("{}", serde_json::to_string_pretty(&chosen)?),
+    let text = match args.output {
+        OutputFormat::Json => format!("{}\n", serde_json::to_string_pretty(&chosen)?),
         OutputFormat::Human => {
-            for (index, engine) in chosen.iter().enumerate() {
-                if index > 0 {
-                    println!();
-                }
-                print(engine);
-            }
+            let tables: Vec<String> = chosen.iter().map(table).collect();
+            tables.join("\n")
         }
-    }
+    };
+    term::print(&text)?;
     Ok(Exit::Ok)
 }
 
@@ -102,42 +100,45 @@ fn of_server(args: &EnginesArgs) -> Result<Exit> {
     let answer = remote.ask(|connection| async move { connection.engines().await })?;
     let all = answer["engines"].as_array().cloned().unwrap_or_default();
     let is_ready = |it: &Json| it["ready"] == true;
-    if args.output == OutputFormat::Json {
-        println!("{answer:#}");
-    } else if all.is_empty() {
-        println!("the server runs all definitions itself");
-    }
-    if args.output == OutputFormat::Human {
-        for engine in &all {
-            let word = |name: &str| engine[name].as_str().unwrap_or_default().to_owned();
-            let state = match is_ready(engine) {
-                true => "answers".to_owned(),
-                false => format!("does not answer: {}: {}", word("code"), word("reason")),
-            };
-            println!("{} ({}): {state}", word("name"), word("address"));
-            let definitions = engine["definitions"].as_array().into_iter().flatten();
-            for definition in definitions {
-                let of = |name: &str| match definition[name].as_str() {
-                    Some(value) => format!(", {name} {value}"),
-                    None => String::new(),
-                };
-                let name = definition["name"].as_str().unwrap_or_default();
-                println!("  {name}{}{}", of("tenant"), of("project"));
-            }
+    let text = match args.output {
+        OutputFormat::Json => format!("{answer:#}\n"),
+        OutputFormat::Human if all.is_empty() => {
+            "the server runs all definitions itself\n".to_owned()
         }
-    }
+        OutputFormat::Human => all.iter().map(|it| served(it, is_ready(it))).collect(),
+    };
+    term::print(&text)?;
     Ok(match all.iter().all(is_ready) {
         true => Exit::Ok,
         false => Exit::Problems,
     })
 }
 
-fn print(engine: &EngineRow) {
+/// An engine outside that a server serves, and the definitions that run there.
+fn served(engine: &Json, is_ready: bool) -> String {
+    let word = |name: &str| engine[name].as_str().unwrap_or_default().to_owned();
+    let state = match is_ready {
+        true => "answers".to_owned(),
+        false => format!("does not answer: {}: {}", word("code"), word("reason")),
+    };
+    let mut text = format!("{} ({}): {state}\n", word("name"), word("address"));
+    for definition in engine["definitions"].as_array().into_iter().flatten() {
+        let of = |name: &str| match definition[name].as_str() {
+            Some(value) => format!(", {name} {value}"),
+            None => String::new(),
+        };
+        let name = definition["name"].as_str().unwrap_or_default();
+        text += &format!("  {name}{}{}\n", of("tenant"), of("project"));
+    }
+    text
+}
+
+fn table(engine: &EngineRow) -> String {
     let built = match engine.built {
         true => "",
         false => " (not in this build)",
     };
-    println!("{}{built}: --engine {}", engine.name, engine.address);
+    let mut text = format!("{}{built}: --engine {}\n", engine.name, engine.address);
     let width = engine.capabilities.iter().map(|it| it.name.len()).max();
     for row in &engine.capabilities {
         let (name, word, note) = (row.name, row.support.word(), row.support.note());
@@ -145,6 +146,8 @@ fn print(engine: &EngineRow) {
             "  {name:<width$}  {word:<8}  {note}",
             width = width.unwrap_or(0)
         );
-        println!("{}", line.trim_end());
+        text += line.trim_end();
+        text.push('\n');
     }
+    text
 }

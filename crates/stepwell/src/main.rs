@@ -1,7 +1,7 @@
 //! The `stepwell` command: one file per subcommand. Code that other programs need belongs to the
 //! library; workflow rules belong to the kernel, languages to the dialects, runs to the engine.
 
-#![warn(clippy::wildcard_enum_match_arm)]
+#![warn(clippy::wildcard_enum_match_arm, clippy::print_stdout)]
 
 mod actor;
 mod artifacts;

@@ -16,7 +16,7 @@ version: 1
 active: true
 executionTier: Auto
 actions:
-  - {actionId: left, order: 1, portFamily: t, operation: 'left:do', dependsOn: [], tool: {kind: shell, cmds: ['touch began-left']}}
+  - {actionId: left, order: 1, portFamily: t, operation: 'left:do', dependsOn: [], tool: {kind: shell, cmds: ['echo began left']}}
   - {actionId: right, order: 2, portFamily: t, operation: 'right:do', dependsOn: [], tool: {kind: noop}}
   - {actionId: last, order: 3, portFamily: t, operation: 'last:do', dependsOn: [left, right], tool: {kind: noop}}
 ";
@@ -142,7 +142,7 @@ async fn c37_work_goes_on_while_the_store_is_away_for_longer_than_its_lease_and_
     let folder = tempfile::tempdir().unwrap();
     let effects = folder.path().join("effects");
     let text = TWO.replace(
-        "touch began-left",
+        "echo began left",
         &format!("echo left >> {}; sleep 12", effects.display()),
     );
     let text = text.replace(

@@ -184,6 +184,23 @@ fn a_reader_that_goes_away_is_no_panic() {
 
 #[cfg(unix)]
 #[test]
+fn commands_that_only_print_end_quietly_without_a_reader() {
+    for args in [
+        &["engines"][..],
+        &["engines", "-o", "json"],
+        &["explain", "STEP_UNDEFINED"],
+        &["schema", "plan"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stepwell"));
+        let end = command.args(args).stdout(writer).output().unwrap();
+        let said = String::from_utf8_lossy(&end.stderr);
+        assert_eq!((end.status.code(), &*said), (Some(141), ""), "{args:?}");
+    }
+}
+
+#[test]
 fn an_interrupt_says_where_the_run_was() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stepwell"))
         .args(["run", "examples/playbook/nightly-load.yaml"])
