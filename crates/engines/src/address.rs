@@ -2,6 +2,7 @@
 
 mod conductor;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use conductor::{ConductorAddress, ConductorAuth};
@@ -45,6 +46,18 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const SCHEME: &str = "temporal://";
 const FORM: &str =
     "write `temporal://HOST:PORT/NAMESPACE`, such as `temporal://127.0.0.1:7233/default`";
+
+const OPTIONS: [&str; 7] = [
+    "tls",
+    "ca",
+    "cert",
+    "key",
+    "server_name",
+    "api_key_env",
+    "heartbeat",
+];
+const OPTIONS_HELP: &str =
+    "the options are tls, ca, cert with key, server_name, api_key_env and heartbeat";
 
 impl EngineAddress {
     /// Reads an address; none if the text names no engine outside.
@@ -152,8 +165,11 @@ impl TemporalAddress {
         } else {
             namespace
         };
+        if host.contains('@') {
+            return fail(no_password("Temporal", OPTIONS_HELP));
+        }
         let port = host.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        if host.is_empty() || namespace.contains('/') || host.contains('@') {
+        if host.is_empty() || namespace.contains('/') {
             return fail(format!(
                 "{text:?} is not the address of a Temporal server; {FORM}"
             ));
@@ -167,49 +183,35 @@ impl TemporalAddress {
                 ));
             }
         };
-        let mut address = TemporalAddress {
-            host,
-            namespace: namespace.to_owned(),
-            tls: false,
-            ca: None,
-            client: None,
-            server_name: None,
-            api_key_env: None,
-            heartbeat: HEARTBEAT,
-        };
-        let (mut cert, mut key) = (None, None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = value.to_owned();
-            match name {
-                "tls" => address.tls = value != "false",
-                "ca" => address.ca = Some(value),
-                "cert" => cert = Some(value),
-                "key" => key = Some(value),
-                "server_name" => address.server_name = Some(value),
-                "api_key_env" => address.api_key_env = Some(value),
-                "heartbeat" => {
-                    let seconds = value
-                        .strip_suffix('s')
-                        .and_then(|it| it.parse::<u64>().ok());
-                    match seconds.filter(|it| (1..=300).contains(it)) {
-                        Some(seconds) => address.heartbeat = Duration::from_secs(seconds),
-                        None => {
-                            return fail(format!(
-                                "heartbeat={value} is not a time from 1s to 300s; write `heartbeat=10s`"
-                            ));
-                        }
+        let mut options = options(query, "Temporal", &OPTIONS, OPTIONS_HELP)?;
+        let mut option = |name: &str| options.remove(name);
+        let heartbeat = match option("heartbeat") {
+            None => HEARTBEAT,
+            Some(value) => {
+                let seconds = value
+                    .strip_suffix('s')
+                    .and_then(|it| it.parse::<u64>().ok());
+                match seconds.filter(|it| (1..=300).contains(it)) {
+                    Some(seconds) => Duration::from_secs(seconds),
+                    None => {
+                        return fail(format!(
+                            "heartbeat={value} is not a time from 1s to 300s; write `heartbeat=10s`"
+                        ));
                     }
                 }
-                other => {
-                    return fail(format!(
-                        "{other:?} is not an option of a Temporal address; the options are tls, ca, cert, key, server_name, \
-                         api_key_env and heartbeat"
-                    ));
-                }
             }
-        }
-        address.client = match (cert, key) {
+        };
+        let tls = match option("tls").as_deref() {
+            None => None,
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            Some(other) => {
+                return fail(format!(
+                    "tls={other} is neither `tls=true` nor `tls=false`"
+                ));
+            }
+        };
+        let client = match (option("cert"), option("key")) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
             _ => {
@@ -218,12 +220,62 @@ impl TemporalAddress {
                 );
             }
         };
-        address.tls |= address.ca.is_some()
+        let mut address = TemporalAddress {
+            host,
+            namespace: namespace.to_owned(),
+            tls: false,
+            ca: option("ca"),
+            client,
+            server_name: option("server_name"),
+            api_key_env: option("api_key_env"),
+            heartbeat,
+        };
+        let needs_tls = address.ca.is_some()
             || address.client.is_some()
             || address.server_name.is_some()
             || address.api_key_env.is_some();
+        if needs_tls && tls == Some(false) {
+            return fail(
+                "tls=false does not fit the options ca, cert, key, server_name and api_key_env, which are used with TLS"
+                    .to_owned(),
+            );
+        }
+        address.tls = needs_tls || tls == Some(true);
         Ok(address)
     }
+}
+
+/// The options of an address, each given at most once and with a value.
+fn options(
+    query: &str,
+    engine: &str,
+    known: &[&str],
+    help: &str,
+) -> Result<BTreeMap<String, String>, AddressError> {
+    let mut found = BTreeMap::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let wrong = match name {
+            _ if !known.contains(&name) => "is not an option",
+            _ if value.is_empty() => "has no value as an option",
+            _ if found.contains_key(name) => "is given twice as an option",
+            _ => {
+                found.insert(name.to_owned(), value.to_owned());
+                continue;
+            }
+        };
+        return Err(AddressError(format!(
+            "{name:?} {wrong} of a {engine} address; {help}"
+        )));
+    }
+    Ok(found)
+}
+
+/// What is said of an address with a user or a password, which is not repeated.
+fn no_password(engine: &str, help: &str) -> String {
+    format!(
+        "an address of a {engine} server has no user and no password: others can read the arguments of a command; {help}"
+    )
 }
 
 #[cfg(test)]
@@ -293,12 +345,18 @@ mod tests {
             ("temporal://h:1/n?cert=a", "key=FILE"),
             ("temporal://h:1/n?colour=red", "options are"),
             ("temporal://h:1/n?heartbeat=0s", "1s to 300s"),
+            ("temporal://h:1/n?tls=yes", "tls=true"),
+            ("temporal://h:1/n?tls=false&ca=a", "used with TLS"),
+            ("temporal://h:1/n?ca=a&ca=b", "twice"),
+            ("temporal://h:1/n?ca", "no value"),
+            ("temporal://me:hush@h:1/n", "no password"),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(
                 error.starts_with("ENGINE_ADDRESS: ") && error.contains(part),
                 "{error}"
             );
+            assert!(!error.contains("hush"), "{error}");
         }
         assert!(EngineAddress::parse("native").is_none());
     }

@@ -46,6 +46,26 @@ const CERTIFICATES: [(&[&str], &str); 7] = [
     ),
 ];
 
+/// What clients say about a server that is away or is another one, and what it means.
+const AWAY: [(&[&str], &str); 3] = [
+    (
+        &["ConnectionRefused", "Connection refused"],
+        "nothing listens there (connection refused)",
+    ),
+    (
+        &[
+            "failed to lookup address",
+            "dns error",
+            "DNS resolution error",
+        ],
+        "the name of its host is not known (DNS)",
+    ),
+    (
+        &["http2 error", "received unexpected message from connection"],
+        "what listens there speaks another protocol",
+    ),
+];
+
 /// The error that fits what a client says, with the place of the server. `said` has every cause, as `Debug` shows it.
 pub(crate) fn connect_fault(place: &str, said: &str) -> HostError {
     for (words, meaning) in CERTIFICATES {
@@ -53,9 +73,20 @@ pub(crate) fn connect_fault(place: &str, said: &str) -> HostError {
             return HostError::Tls(format!("{place} cannot be used: {meaning}"));
         }
     }
+    let said = plain(said);
     HostError::Unreachable(format!(
         "{place} cannot be used: {said}; check the address, and whether the server runs"
     ))
+}
+
+/// What a client says about a server that does not answer, in one line and in plain words where they are known.
+pub(crate) fn plain(said: &str) -> String {
+    for (words, meaning) in AWAY {
+        if words.iter().any(|word| said.contains(word)) {
+            return meaning.to_owned();
+        }
+    }
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The server does not accept who this process says it is.
@@ -90,7 +121,17 @@ mod tests {
                 "speak TLS",
             ),
             ("AlertReceived(InternalError)", "ENGINE_TLS", "do not fit"),
-            ("connection refused", "ENGINE_UNREACHABLE", "server runs"),
+            ("it said\nno", "ENGINE_UNREACHABLE", "it said no; check"),
+            (
+                "Os { code: 111, kind: ConnectionRefused }",
+                "ENGINE_UNREACHABLE",
+                "nothing listens there",
+            ),
+            (
+                "h2 protocol error: http2 error",
+                "ENGINE_UNREACHABLE",
+                "another protocol",
+            ),
         ] {
             let error = connect_fault("the server at h:1", said);
             assert_eq!(error.code(), code, "{said}");

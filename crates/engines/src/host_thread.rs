@@ -3,6 +3,7 @@
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use stepwell_engine::store::RunNo;
 use tokio::runtime::Builder;
@@ -44,12 +45,24 @@ pub struct HostHealth(Arc<Mutex<Option<String>>>);
 impl HostHealth {
     /// The last call of the engine was answered.
     pub fn answers(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if self.set(None).is_some() {
+            tracing::warn!("the engine answers again; its runs go on");
+        }
     }
 
     /// The last call of the engine was not answered, for this reason.
     pub fn fails(&self, why: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        if self.set(Some(why.clone())).is_none() {
+            tracing::warn!(
+                "{ENGINE_UNREACHABLE}: the engine does not answer: {why}; its runs wait until it does"
+            );
+        }
+    }
+
+    /// Keeps how the engine is, and gives how it was.
+    fn set(&self, fault: Option<String>) -> Option<String> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *kept, fault)
     }
 
     /// Why the engine does not answer; none if it does.
@@ -72,6 +85,8 @@ pub struct HostParts {
     pub parallel: usize,
     /// What this process is called.
     pub identity: String,
+    /// How long attempts in flight may take once the host stops; then they are told to stop.
+    pub grace: Duration,
     pub health: HostHealth,
 }
 

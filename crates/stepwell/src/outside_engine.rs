@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use sha2::{Digest as _, Sha256};
@@ -20,6 +20,10 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// How often a process that stops looks whether it is to hurry.
 const HURRY_LOOK: Duration = Duration::from_millis(50);
+/// How long attempts in flight may take once a process that serves an engine is told to stop.
+pub(crate) const GRACE: Duration = Duration::from_secs(8);
+/// The grace of a command, which itself says when attempts are told to stop.
+pub(crate) const GRACE_OF_COMMAND: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Where the numbers of changed runs go.
 pub(crate) type Changes = UnboundedSender<RunNo>;
@@ -78,6 +82,8 @@ pub(crate) struct OutsideSetup {
     pub(crate) changed: UnboundedReceiver<RunNo>,
     pub(crate) parallel: usize,
     pub(crate) write_budget: Duration,
+    /// How long attempts in flight may take once the engine is stopped; then they are told to stop.
+    pub(crate) grace: Duration,
     /// Whether the engine answers, for those who show it.
     pub(crate) health: HostHealth,
 }
@@ -114,7 +120,7 @@ impl OutsideEngine {
         self.crew.busy()
     }
 
-    /// Stops: nothing new is begun, and attempts that run have some seconds to end. Leases of what is left end now, so that
+    /// Stops: nothing new is begun, and attempts that run have their grace to end. Leases of what is left end now, so that
     /// another process can take the work over at once.
     pub(crate) fn stop(self) {
         drop(self.host);
@@ -128,13 +134,14 @@ impl OutsideEngine {
 }
 
 impl OutsideEngine {
-    /// Stops as `stop` does; once `hurry` is set, attempts that run are told to stop at once.
-    pub(crate) fn stop_sooner(self, hurry: &AtomicBool) {
+    /// Stops as `stop` does; after `patience`, or once `hurry` is set, attempts that run are told to stop at once.
+    pub(crate) fn stop_sooner(self, patience: Duration, hurry: &AtomicBool) {
         let (crew, has_stopped) = (self.crew.clone(), AtomicBool::new(false));
+        let began = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !has_stopped.load(Ordering::SeqCst) {
-                    if hurry.load(Ordering::SeqCst) {
+                    if hurry.load(Ordering::SeqCst) || began.elapsed() > patience {
                         return crew.stop_all();
                     }
                     std::thread::sleep(HURRY_LOOK);
@@ -163,6 +170,7 @@ fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug + Send>> {
         place: setup.place,
         parallel: setup.parallel,
         identity: setup.worker,
+        grace: setup.grace,
         health: setup.health,
     };
     match setup.address {

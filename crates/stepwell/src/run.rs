@@ -456,6 +456,16 @@ fn stop(
             )?;
             PATIENCE
         }
+        // What is still worked on belongs to other runs of the store: told to stop, it would have to be done twice.
+        (Ok(_), busy) if busy > 0 && engine.shares_work() => {
+            let steps = if busy == 1 { "a step" } else { "steps" };
+            writeln!(
+                io::stderr(),
+                "the run has ended; waiting until {steps} of other runs of this store, which the engine gave to this process, end \
+                 ({busy} now); press Ctrl-C twice to stop them: they are executed again elsewhere"
+            )?;
+            crate::outside_engine::GRACE_OF_COMMAND
+        }
         _ => Duration::ZERO,
     };
     // Whatever happened: a process that comes next need not wait until this session has expired.

@@ -240,6 +240,7 @@ impl EngineOfServer {
             changed,
             parallel: self.parallel,
             write_budget: WRITE_BUDGET,
+            grace: outside_engine::GRACE,
             health: self.health.clone(),
         })?;
         let mut state = self.state();

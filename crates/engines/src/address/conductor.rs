@@ -1,6 +1,6 @@
 //! The address of a Conductor server: `conductor+http://HOST:PORT/api?OPTION=VALUE`.
 
-use super::AddressError;
+use super::{AddressError, no_password, options};
 
 /// Where a Conductor server is, and how this process names itself there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,8 @@ pub enum ConductorAuth {
 
 const FORM: &str = "write `conductor+http://HOST:PORT/api` or `conductor+https://HOST/api`, such as \
                     `conductor+http://127.0.0.1:8080/api`";
-const OPTIONS: &str = "the options are ca, header with header_env, and key_env with secret_env";
+const OPTIONS: [&str; 5] = ["ca", "header", "header_env", "key_env", "secret_env"];
+const OPTIONS_HELP: &str = "the options are ca, header with header_env, and key_env with secret_env";
 
 impl ConductorAddress {
     pub(super) fn parse(text: &str) -> Result<ConductorAddress, AddressError> {
@@ -48,9 +49,7 @@ impl ConductorAddress {
             ));
         };
         if host.contains('@') {
-            return fail(format!(
-                "an address of a Conductor server has no user and no password: others can read the arguments of a command; {OPTIONS}"
-            ));
+            return fail(no_password("Conductor", OPTIONS_HELP));
         }
         let port = host
             .rsplit_once(':')
@@ -60,40 +59,26 @@ impl ConductorAddress {
                 "the port in {text:?} is not a number up to 65535; {FORM}"
             ));
         }
-        let (mut ca, mut header, mut header_env, mut key_env, mut secret_env) =
-            (None, None, None, None, None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let place = match name {
-                "ca" => &mut ca,
-                "header" => &mut header,
-                "header_env" => &mut header_env,
-                "key_env" => &mut key_env,
-                "secret_env" => &mut secret_env,
-                other => {
-                    return fail(format!(
-                        "{other:?} is not an option of a Conductor address; {OPTIONS}"
-                    ));
-                }
-            };
-            if value.is_empty() {
-                return fail(format!(
-                    "the option {name:?} of a Conductor address has no value; {OPTIONS}"
-                ));
-            }
-            *place = Some(value.to_owned());
-        }
-        let auth = match (header, header_env, key_env, secret_env) {
-            (None, None, None, None) => ConductorAuth::None,
-            (Some(name), Some(value_env), None, None) => ConductorAuth::Header { name, value_env },
-            (None, None, Some(key_env), Some(secret_env)) => ConductorAuth::Key {
+        let mut options = options(query, "Conductor", &OPTIONS, OPTIONS_HELP)?;
+        let mut option = |name: &str| options.remove(name);
+        let ca = option("ca");
+        let auth = [
+            option("header"),
+            option("header_env"),
+            option("key_env"),
+            option("secret_env"),
+        ];
+        let auth = match auth {
+            [None, None, None, None] => ConductorAuth::None,
+            [Some(name), Some(value_env), None, None] => ConductorAuth::Header { name, value_env },
+            [None, None, Some(key_env), Some(secret_env)] => ConductorAuth::Key {
                 key_env,
                 secret_env,
             },
             _ => {
                 return fail(format!(
                     "a Conductor address has both `header=NAME` and `header_env=VARIABLE`, or both `key_env=VARIABLE` and \
-                     `secret_env=VARIABLE`, or none of them; {OPTIONS}"
+                     `secret_env=VARIABLE`, or none of them; {OPTIONS_HELP}"
                 ));
             }
         };
@@ -154,6 +139,8 @@ mod tests {
             ("conductor+http://h:99999/api", "port"),
             ("conductor+http://me:secret@h/api", "no password"),
             ("conductor+http://h/api?colour=red", "options are"),
+            ("conductor+http://h/api?ca=a&ca=b", "twice"),
+            ("conductor+http://h/api?ca=", "no value"),
             ("conductor+http://h/api?header=X", "header_env=VARIABLE"),
             (
                 "conductor+http://h/api?key_env=X&header=Y",

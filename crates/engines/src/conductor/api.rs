@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Mutex;
 
 use crate::address::{ConductorAddress, ConductorAuth};
-use crate::faults::connect_fault;
+use crate::faults::{connect_fault, plain};
 use crate::host_thread::HostError;
 
 /// How long a request may take.
@@ -282,7 +282,7 @@ impl Api {
 async fn answer(request: reqwest::RequestBuilder) -> Result<(StatusCode, String), ApiError> {
     let away = |error: reqwest::Error| {
         let error = error.without_url();
-        let mut why = format!("the Conductor server does not answer: {error}");
+        let mut why = error.to_string();
         // `Debug` shows what TLS says behind errors of the system.
         let said = format!("{error:?}");
         match connect_fault("the server", &said) {
@@ -295,7 +295,7 @@ async fn answer(request: reqwest::RequestBuilder) -> Result<(StatusCode, String)
                 }
             }
         }
-        ApiError::Away(why)
+        ApiError::Away(plain(&why))
     };
     let response = request.send().await.map_err(away)?;
     let status = response.status();
@@ -306,7 +306,7 @@ fn judged(status: StatusCode, path: &str, text: String) -> Result<String, ApiErr
     if status.is_success() {
         return Ok(text);
     }
-    let shown: String = text.chars().take(SHOWN).collect();
+    let shown = shown(&text);
     let path = path.split('?').next().unwrap_or_default();
     let why = format!("{path}: {status}: {shown}");
     let is_busy = matches!(
@@ -326,9 +326,22 @@ fn judged(status: StatusCode, path: &str, text: String) -> Result<String, ApiErr
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
     serde_json::from_str(text).map_err(|error| {
-        let shown: String = text.chars().take(SHOWN).collect();
-        ApiError::Refused(format!("its answer cannot be read: {error}: {shown}"))
+        ApiError::Refused(format!(
+            "its answer cannot be read: {error}: {}",
+            shown(text)
+        ))
     })
+}
+
+/// The beginning of an answer, in one line; a page for people says nothing here.
+fn shown(text: &str) -> String {
+    match text.trim_start().starts_with('<') {
+        true => "a page in HTML".to_owned(),
+        false => {
+            let start: String = text.chars().take(SHOWN).collect();
+            start.split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+    }
 }
 
 /// A value that logs do not show.

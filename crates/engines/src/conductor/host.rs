@@ -26,8 +26,6 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 const CLOSING: Duration = Duration::from_secs(15);
 /// How long attempts that were told to stop may take.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// How long attempts in flight may take once the process stops; then they are told to stop.
-const GRACE: Duration = Duration::from_secs(8);
 /// How long the last news of a run may take to come here.
 const LAST_NEWS: Duration = Duration::from_millis(100);
 
@@ -77,7 +75,7 @@ async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stoppe
     tender.closing.cancel();
     let _ = tokio::time::timeout(LAST_WORDS, attempts).await;
     let _ = tokio::time::timeout(CLOSING, close_ended(&tender, &setup.driver)).await;
-    let _ = tokio::time::timeout(GRACE, tender.until_idle()).await;
+    let _ = tokio::time::timeout(setup.grace, tender.until_idle()).await;
     // Attempts that go on are stopped and given back, and the server is told.
     tender.stopping.cancel();
     let _ = tokio::time::timeout(LAST_WORDS, turns).await;
@@ -91,6 +89,10 @@ async fn connect(address: &ConductorAddress) -> Result<Api, HostError> {
     match register(&api).await {
         Ok(()) => Ok(api),
         Err(ApiError::Denied(why)) => Err(denied(&place, &why)),
+        Err(ApiError::Unknown(_)) => Err(connect_fault(
+            &place,
+            "there is no REST interface of Conductor at this address, which usually ends with `/api`",
+        )),
         Err(error) => Err(connect_fault(&place, &error.to_string())),
     }
 }
@@ -199,14 +201,9 @@ async fn poll_attempts(tender: Arc<Tender>) {
     }
 }
 
+/// Waits before the server is asked again; the health of the host tells people that it is away.
 async fn rest(error: &ApiError, backoff: &mut Duration) {
-    // Once for each time that the server is away.
-    match *backoff == BACKOFF.0 {
-        true => {
-            tracing::warn!(%error, "tasks cannot be had from the Conductor server; it is asked until it answers")
-        }
-        false => tracing::debug!(%error, "tasks cannot be had from the Conductor server"),
-    }
+    tracing::debug!(%error, "tasks cannot be had from the Conductor server");
     tokio::time::sleep(*backoff).await;
     *backoff = (*backoff * 2).min(BACKOFF.1);
 }

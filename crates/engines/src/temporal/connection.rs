@@ -13,7 +13,7 @@ use temporalio_common::protos::temporal::api::workflowservice::v1::DescribeNames
 
 use super::interpreter::{DEFINITION, STATUS, TENANT};
 use crate::address::TemporalAddress;
-use crate::faults::{connect_fault, denied};
+use crate::faults::{connect_fault, denied, plain};
 use crate::host_thread::{HostError, HostHealth};
 
 /// How long a connection may take.
@@ -145,24 +145,22 @@ fn refused(place: &str, address: &TemporalAddress, status: &Status) -> HostError
         )),
         _ if is_closed => connect_fault(
             place,
-            "it closes the connection; if it wants TLS, write `?tls=true`",
+            "it closes the connection: it is no Temporal server, or wants TLS (`?tls=true`)",
         ),
         _ => connect_fault(place, status.message()),
     }
 }
 
-/// An error and all its causes.
+/// What an error is about: what TLS says behind it, or the last of its causes.
 fn causes(error: &ClientConnectError) -> String {
     match connect_fault("", &format!("{error:?}")) {
         HostError::Tls(_) => format!("{error:?}"),
         _ => {
-            let mut said = error.to_string();
-            let mut cause = std::error::Error::source(error);
-            while let Some(it) = cause {
-                said.push_str(&format!(": {it}"));
-                cause = it.source();
+            let mut last: &dyn std::error::Error = error;
+            while let Some(cause) = last.source() {
+                last = cause;
             }
-            said
+            last.to_string()
         }
     }
 }
@@ -180,7 +178,7 @@ pub(super) async fn watch_health((client, namespace): (Client, String), health: 
         match tokio::time::timeout(HEALTH_ANSWER, described).await {
             Ok(Ok(_)) => health.answers(),
             Ok(Err(status)) if status.code() == Code::PermissionDenied => health.answers(),
-            Ok(Err(status)) => health.fails(status.message().to_owned()),
+            Ok(Err(status)) => health.fails(plain(status.message())),
             Err(_) => health.fails("it does not answer".to_owned()),
         }
     }

@@ -26,8 +26,6 @@ const REST: Duration = Duration::from_secs(1);
 /// How long a workflow task may lie in the queue of one worker before any worker gets it: the time until others notice that a worker
 /// is gone.
 const STICKY: Duration = Duration::from_secs(2);
-/// How long attempts in flight may take once the worker stops; then they are told to stop.
-const GRACE: Duration = Duration::from_secs(8);
 /// How long a worker that stops waits for the end of workflows, and for its own.
 const CLOSING: Duration = Duration::from_secs(3);
 /// How long the last news of a run may take to come here.
@@ -81,7 +79,7 @@ async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut sto
     let health = tokio::spawn(watch_health(asked, setup.health));
     let _ = ready.send(Ok(()));
     loop {
-        let options = options(&queue, &setup.driver, setup.parallel);
+        let options = options(&queue, &setup.driver, (setup.parallel, setup.grace));
         let worker = options.and_then(|options| {
             Worker::new(&core, client.clone(), options).map_err(|error| error.to_string())
         });
@@ -101,7 +99,7 @@ async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut sto
                             _ = &mut run => {}
                         }
                         shutdown();
-                        let _ = tokio::time::timeout(GRACE + CLOSING, run).await;
+                        let _ = tokio::time::timeout(setup.grace + CLOSING, run).await;
                         break;
                     }
                 };
@@ -134,7 +132,11 @@ async fn close_ended(client: &Client, place: &str, driver: &Driver) {
     }
 }
 
-fn options(queue: &str, driver: &Arc<Driver>, parallel: usize) -> Result<WorkerOptions, String> {
+fn options(
+    queue: &str,
+    driver: &Arc<Driver>,
+    (parallel, grace): (usize, Duration),
+) -> Result<WorkerOptions, String> {
     let slots = FixedSizeSlotSupplier::new;
     let tuner = TunerHolder::builder()
         .workflow_task_slot_supplier(slots(TURNS))
@@ -148,7 +150,7 @@ fn options(queue: &str, driver: &Arc<Driver>, parallel: usize) -> Result<WorkerO
     let options = WorkerOptions::new(queue)
         .tuner(tuner)
         .sticky_queue_schedule_to_start_timeout(STICKY)
-        .graceful_shutdown_period(GRACE)
+        .graceful_shutdown_period(grace)
         .register_activities(activities)
         .register_workflow::<RunWorkflow>()
         .map_err(|error| error.to_string())?;

@@ -72,6 +72,7 @@ pub(super) fn start(
         changed,
         parallel: PARALLEL,
         write_budget: Duration::from_secs(3),
+        grace: outside_engine::GRACE,
         health: HostHealth::default(),
     })?;
     Ok((service, outside))

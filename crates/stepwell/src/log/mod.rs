@@ -100,10 +100,14 @@ pub(crate) fn install(format: Option<LogFormat>) {
         Some(Err(_)) | None => LevelFilter::WARN,
     };
     // Debug and trace lines of libraries can contain addresses, so libraries log warnings and errors only.
-    let targets = Targets::new()
+    let asked_for = set.is_some();
+    let mut targets = Targets::new()
         .with_target("stepwell", level)
         .with_default(level.min(LevelFilter::WARN));
-    let asked_for = set.is_some();
+    if !asked_for {
+        // Each call that it repeats is a warning of Temporal's client; that the server is away is said once, in plain words.
+        targets = targets.with_target("temporalio", LevelFilter::ERROR);
+    }
     let told = dynamic_filter_fn(move |event, _| {
         let repeats =
             *event.level() == Level::WARN && event.target().starts_with("stepwell_engine");

@@ -149,6 +149,7 @@ impl LocalEngine {
                     changed,
                     parallel: args.parallel.get().into(),
                     write_budget: Duration::from_millis(budget),
+                    grace: outside_engine::GRACE_OF_COMMAND,
                     health: HostHealth::default(),
                 })?);
                 Ok(local)
@@ -213,6 +214,11 @@ impl LocalEngine {
         self.said.is_some()
     }
 
+    /// Whether an engine outside gives this process work, also of other runs of the store.
+    pub(super) fn shares_work(&self) -> bool {
+        self.outside.is_some()
+    }
+
     /// How many steps are being worked on; pretended work does not count.
     pub(super) fn busy(&self) -> usize {
         if let Some(outside) = &self.outside {
@@ -228,7 +234,7 @@ impl LocalEngine {
     /// given back.
     pub(super) fn stop(&mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
         if let Some(outside) = self.outside.take() {
-            outside.stop_sooner(hurry);
+            outside.stop_sooner(grace, hurry);
         }
         match self.service.take() {
             Some(service) => service.stop_sooner(grace, hurry),

@@ -143,6 +143,14 @@ fn drawing(
     match view.head.session {
         _ if has_server => fact("owner", "the server, which goes on with the run by itself"),
         Some(_) => fact("owner", "a process that works on the run, or that crashed"),
+        None if let Some((engine, address)) = outside(view) => {
+            let run = view.state.run_id();
+            let how = format!(
+                "{engine} moves the run while a process serves it for this store; if none does: \
+                 `stepwell resume {run} --engine {address}`"
+            );
+            fact("owner", &how);
+        }
         None => {
             let run = view.state.run_id();
             // A run that only waits has no owner, also while a process waits with it.
@@ -157,4 +165,13 @@ fn drawing(
         fact("token", &format!("{step}  {token}"));
     }
     text
+}
+
+/// The engine outside that moves a run, as people call it, and the form of its address.
+fn outside(view: &RunView) -> Option<(&'static str, &'static str)> {
+    match view.state.engine()? {
+        "temporal" => Some(("Temporal", "temporal://HOST:PORT/NAMESPACE")),
+        "conductor" => Some(("Conductor", "conductor+http://HOST:PORT/api")),
+        _ => None,
+    }
 }
