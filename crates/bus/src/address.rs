@@ -183,7 +183,7 @@ fn params(query: &str, known: &[(&str, &str)]) -> Result<BTreeMap<String, String
         if !COMMON.iter().chain(known).any(|it| it.0 == name) {
             let names: Vec<&str> = COMMON.iter().chain(known).map(|it| it.0).collect();
             return Err(AddressFault::new(format!(
-                "there is no parameter of this name; there are {}",
+                "there is no parameter `{name}`; there are {}",
                 names.join(", ")
             )));
         }

@@ -161,7 +161,7 @@ pub const KINDS: &[SinkKind] = &[
         source_params: &[("stream", "the key of the stream; required")],
         auth: "`username` and `password`; a text is the password",
         order: "one stream for each run; a commit is written by one script",
-        repeats: "dropped by the server: the entry has the id `SEQ-PLACE`, which is there already",
+        repeats: "dropped by the server: the entry has the id `SEQ-PLACE`, which is there already with the same content",
         port: 6379,
         openers: openers!(
             "redis",

@@ -65,7 +65,18 @@ pub(crate) trait Link: Send + 'static {
         messages: &[Message],
         confirmed: &mut usize,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Ends the connection in good order, where its client asks for that.
+    fn close(self) -> impl Future<Output = ()> + Send
+    where
+        Self: Sized,
+    {
+        async {}
+    }
 }
+
+/// How long the end of a connection may take.
+const CLOSE: Duration = Duration::from_secs(2);
 
 /// A sink of one broker.
 pub(crate) struct BrokerSink<B: Broker> {
@@ -79,8 +90,18 @@ pub(crate) struct BrokerSink<B: Broker> {
 /// The connection, and how far the last delivery came.
 struct LinkState<L> {
     link: Option<L>,
-    /// The key of the last delivery, and how many of its messages the broker has.
-    last: Option<(String, usize)>,
+    /// The last delivery, if it is not over.
+    last: Option<Progress>,
+}
+
+/// How far a delivery came.
+struct Progress {
+    /// The key of the delivery.
+    key: String,
+    /// How many of its messages the broker has, or will never take.
+    done: usize,
+    /// The messages that the broker will never take, with the reasons.
+    never: Vec<String>,
 }
 
 impl<B: Broker> fmt::Debug for BrokerSink<B> {
@@ -133,35 +154,83 @@ impl<B: Broker> BrokerSink<B> {
     }
 
     /// Sends the messages of what has this key.
-    fn send_all(&self, key: String, messages: Vec<Message>) -> Result<(), Failure> {
+    fn send_all(&self, key: String, messages: &[Message]) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let LinkState { link, last } = &mut *state;
         // A delivery that is tried again goes on behind what the broker has confirmed.
-        let before = state.last.take().filter(|it| it.0 == key);
-        let before = before.map_or(0, |it| it.1).min(messages.len());
-        let mut confirmed = 0;
-        let sent = self.runtime.block_on(async {
-            let rest = messages.get(before..).unwrap_or_default();
-            let sending = self.send(&mut state.link, rest, &mut confirmed);
-            tokio::time::timeout(self.timeout, sending).await
+        let known = last.take().filter(|it| it.key == key);
+        let mut progress = known.unwrap_or(Progress {
+            key,
+            done: 0,
+            never: Vec::new(),
         });
+        let before = progress.done;
+        let sending = self.send_rest(link, messages, &mut progress);
+        let sent = self
+            .runtime
+            .block_on(async { tokio::time::timeout(self.timeout, sending).await });
         let sent = sent.unwrap_or_else(|_| {
             let why = format!(
                 "{} confirmed {} of {} messages within {} s",
                 self.broker.servers(),
-                before + confirmed,
+                progress.done,
                 messages.len(),
                 self.timeout.as_secs()
             );
-            Err(match confirmed {
-                0 => Failure::Down(why),
+            Err(match progress.done == before {
+                true => Failure::Down(why),
                 // It goes on, slowly.
-                _ => Failure::Refused(why),
+                false => Failure::Refused(why),
             })
         });
-        if sent.is_err() {
-            state.last = Some((key, before + confirmed));
+        match sent {
+            Ok(()) if progress.never.is_empty() => Ok(()),
+            Ok(()) => {
+                let (never, of) = (progress.never.len(), messages.len());
+                let others = match of - never {
+                    0 => "",
+                    _ => "; the other messages were delivered",
+                };
+                let why = progress.never.join("; ");
+                Err(Failure::Never(format!(
+                    "{never} of {of} messages: {why}{others}"
+                )))
+            }
+            Err(failure) => {
+                *last = Some(progress);
+                Err(failure)
+            }
         }
-        sent
+    }
+
+    /// Sends what is left of a delivery. A message that the broker will never take keeps no other from being sent: from the first
+    /// refusal on they are sent one by one.
+    async fn send_rest(
+        &self,
+        link: &mut Option<B::Link>,
+        messages: &[Message],
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        let rest = |done: usize| messages.get(done..).unwrap_or_default();
+        if progress.never.is_empty() {
+            let all = rest(progress.done);
+            match self.send(link, all, &mut progress.done).await {
+                Err(Failure::Never(_)) if link.is_some() => {}
+                sent => return sent,
+            }
+        }
+        while let Some(message) = rest(progress.done).first() {
+            let one = std::slice::from_ref(message);
+            match self.send(link, one, &mut progress.done).await {
+                Ok(()) => {}
+                Err(Failure::Never(why)) if link.is_some() => {
+                    progress.never.push(format!("event {}: {why}", message.seq));
+                    progress.done += 1;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -171,13 +240,13 @@ impl<B: Broker> Sink for BrokerSink<B> {
     }
 
     fn deliver(&self, delivery: &Delivery) -> Result<(), SinkError> {
-        Ok(self.send_all(delivery.key(), Message::all(delivery))?)
+        Ok(self.send_all(delivery.key(), &Message::all(delivery))?)
     }
 
     fn deliver_together(&self, deliveries: &[Delivery]) -> Vec<Result<(), SinkError>> {
-        let messages = deliveries.iter().flat_map(Message::all).collect();
+        let messages: Vec<Message> = deliveries.iter().flat_map(Message::all).collect();
         let keys: Vec<String> = deliveries.iter().map(Delivery::key).collect();
-        match self.send_all(keys.join(" "), messages) {
+        match self.send_all(keys.join(" "), &messages) {
             Ok(()) => vec![Ok(()); deliveries.len()],
             Err(Failure::Down(why)) => vec![Err(SinkError::down(why)); deliveries.len()],
             // One of them may be the reason.
@@ -198,9 +267,16 @@ impl<B: Broker> Sink for BrokerSink<B> {
 
 impl<B: Broker> Drop for BrokerSink<B> {
     fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Clients end tasks when they are dropped, and need the runtime for it.
         let _inside = self.runtime.enter();
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        drop(state.link.take());
+        if let Some(link) = state.link.take() {
+            let (done, is_done) = std::sync::mpsc::channel();
+            self.runtime.spawn(async move {
+                let _ = tokio::time::timeout(CLOSE, link.close()).await;
+                let _ = done.send(());
+            });
+            let _ = is_done.recv_timeout(CLOSE);
+        }
     }
 }

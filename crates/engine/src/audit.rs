@@ -14,6 +14,8 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::{Phase, State};
 use stepwell_kernel::time::Time;
 
+use crate::coordinator::{NATIVE, PRETENDS};
+use crate::engine_routes::LATE_MS;
 use crate::chain_check::ChainCheck;
 use crate::chunk;
 use crate::coordinator::is_whole;
@@ -374,6 +376,11 @@ impl WholeLog {
         let waits = matches!(self.state.phase(), Phase::Created | Phase::Queued);
         let due = next_wake(&self.state);
         let woken = match (waits, self.has_work()) {
+            // The engine outside that moves the run has its timers; a server looks whether that engine is late.
+            (false, _) if self.is_moved_outside() => due.is_none_or(|due| {
+                let latest = due.max(now).plus(LATE_MS);
+                head.wake_at.is_some_and(|at| at <= latest)
+            }),
             // Without a time that is to come the run waits for a slot or an approval.
             (true, _) => head.wake_at == due || (head.wake_at.is_none() && due <= Some(now)),
             (false, false) => head.wake_at == due,
@@ -388,6 +395,12 @@ impl WholeLog {
             (None, Some(_)) | (Some(_), None) => false,
         };
         woken && offered
+    }
+
+    /// Whether an engine outside moves the run, such as Temporal.
+    fn is_moved_outside(&self) -> bool {
+        let outside = |engine: &str| engine != NATIVE && engine != PRETENDS;
+        self.state.engine().is_some_and(outside)
     }
 
     /// Whether there is something to do that no timer stands for.

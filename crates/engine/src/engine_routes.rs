@@ -5,6 +5,9 @@ use stepwell_dialects::plan::check_engine;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::{Code, Rejection};
 
+/// How long an engine outside may take to act before a server looks, in milliseconds.
+pub(crate) const LATE_MS: u64 = 15_000;
+
 /// Which definitions run where: the first route that fits counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineRoute {

@@ -290,6 +290,7 @@ impl Mock {
             | Notice::Published(..)
             | Notice::Alert(..)
             | Notice::Driven(_)
+            | Notice::Unserved { .. }
             | Notice::Retried { .. }
             | Notice::Elsewhere(_) => Ok(()),
         }

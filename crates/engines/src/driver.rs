@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stepwell_engine::Error;
-use stepwell_engine::coordinator::{HotRun, Serves};
+use stepwell_engine::coordinator::{HotRun, Serves, engine_actor};
 use stepwell_engine::port::Clock;
 use stepwell_engine::remote::RemoteWork;
 use stepwell_engine::service::Handle;
@@ -15,6 +15,7 @@ use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::signal::SignalKind;
 use stepwell_worker::Crew;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -324,6 +325,7 @@ impl Driver {
         if is_known || seen.seq == 0 {
             return Ok(());
         }
+        let told = seen.clone();
         let (store, id, seen) = (self.setup.store.clone(), run_id.to_owned(), seen.clone());
         let asked = tokio::task::spawn_blocking(move || {
             let Some(run) = store.find(&id)? else {
@@ -353,11 +355,29 @@ impl Driver {
             return Ok(());
         };
         let why = format!(
-            "{why}; the store is the truth: find out whether it is the right store, or an older copy; `stepwell resume` with \
-             this engine goes on from the store"
+            "{why}; the store is the truth, and the run is paused: find out whether it is the right store, or an older copy; \
+             `stepwell runs resume {run_id}` goes on from the store"
         );
         self.alert(run_id, &why).await;
+        self.hold_back(run_id, &told, &why).await;
         Err(TurnError::Diverged(why))
+    }
+
+    /// Pauses a run until a person has looked: what the engine has seen may have been done already.
+    async fn hold_back(&self, run_id: &str, seen: &Seen, why: &str) {
+        let pause = Command::Signal {
+            signal_id: format!("diverged-{}-{:.16}", seen.seq, seen.hash),
+            signal: SignalKind::Pause.name().to_owned(),
+            payload: serde_json::Value::Null,
+            reason: Some(format!("{ENGINE_DIVERGED}: {why}")),
+            actor: engine_actor(),
+        };
+        match self.submit(run_id, pause).await {
+            Ok(_) => {}
+            // A run that has ended, or that was not started, does nothing again.
+            Err(Error::Rejected(why)) => tracing::warn!(run = run_id, %why, "it is not paused"),
+            Err(error) => tracing::error!(run = run_id, %error, "the run could not be paused"),
+        }
     }
 
     async fn alert(&self, run_id: &str, why: &str) {

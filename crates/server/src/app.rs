@@ -28,7 +28,7 @@ use crate::api::{HeldSteps, PersonTasks};
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
 use crate::deliveries::SinkFaults;
-use crate::engines::ServedEngines;
+use crate::engines::{ServedEngines, UnservedRuns};
 use crate::feed::Feed;
 use crate::folder::Folder;
 use crate::metrics::Metrics;
@@ -119,6 +119,7 @@ pub(crate) struct AppParts {
     pub(crate) workers: Workers,
     /// Engines outside that move runs; none if there are none.
     pub(crate) engines: Option<Arc<dyn ServedEngines>>,
+    pub(crate) unserved: Arc<UnservedRuns>,
 }
 
 /// How many calls of the store there may be at a time. In this process more than the cores can do only wait for each
@@ -207,6 +208,11 @@ impl App {
     /// Raises an alert that is about no run, unless it was raised lately: every server finds the same, also after a restart.
     /// May block.
     pub(crate) fn alert(&self, code: &str, message: String) {
+        self.alert_of(None, code, message);
+    }
+
+    /// The same, of one run.
+    pub(crate) fn alert_of(&self, run: Option<RunNo>, code: &str, message: String) {
         tracing::warn!(code, "{message}");
         let is_known = |it: &AlertRow| it.code == code && it.message == message;
         let raised = self.store.alerts(LATELY).and_then(|lately| {
@@ -218,7 +224,7 @@ impl App {
                 priority: Priority::P2,
                 message: message.clone(),
             };
-            self.store.alert(None, &alert, self.now())
+            self.store.alert(run, &alert, self.now())
         });
         if let Err(error) = raised {
             tracing::warn!(%error, code, "an alert could not be raised");

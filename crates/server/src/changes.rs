@@ -13,7 +13,7 @@ use stepwell_engine::store::{RunNo, StoreError};
 use tokio::sync::watch;
 
 use crate::deliveries::Bell;
-use crate::engines::ServedEngines;
+use crate::engines::{ServedEngines, UnservedRuns};
 use crate::metrics::Metrics;
 use crate::telemetry::Telemetry;
 
@@ -215,12 +215,22 @@ pub(crate) struct TellChanges {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) telemetry: Telemetry,
     pub(crate) engines: Option<Arc<dyn ServedEngines>>,
+    pub(crate) unserved: Arc<UnservedRuns>,
 }
 
 impl Observer for TellChanges {
     fn notice(&mut self, notice: &Notice) {
         if let (Notice::Driven(run), Some(engines)) = (notice, &self.engines) {
             engines.changed(*run);
+        }
+        if let Notice::Unserved {
+            run,
+            run_id,
+            engine,
+            seq,
+        } = notice
+        {
+            self.unserved.due(*run, run_id, engine, *seq);
         }
         if let Notice::Changed { run, first, seq } = notice {
             let (run, first, seq) = (*run, *first, *seq);

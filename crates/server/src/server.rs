@@ -33,7 +33,7 @@ use crate::definitions::{
     FoundProblem, NewDefinition, PlanCache, Registry, RegistryCatalog, finding,
 };
 use crate::deliveries::{Bell, Deliveries, TIMEOUT};
-use crate::engines::{EngineNeeds, ServedEngines};
+use crate::engines::{EngineNeeds, ServedEngines, UnservedRuns};
 use crate::metrics::{Counted, Metrics};
 use crate::problem::ApiProblem;
 use crate::retention::{Deleter, Deletion};
@@ -186,6 +186,7 @@ impl Server {
         let metrics = Arc::new(Metrics::new(parts.settings.metric_plans));
         let (telemetry, sending) =
             Telemetry::start(parts.settings.telemetry.clone(), store.clone())?;
+        let unserved = Arc::new(UnservedRuns::default());
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
@@ -193,6 +194,7 @@ impl Server {
             metrics: metrics.clone(),
             telemetry: telemetry.clone(),
             engines: parts.engines.clone(),
+            unserved: unserved.clone(),
         };
         let serves = parts.crew.as_ref().map_or(Serves::Nothing, Crew::serves);
         let config = Config {
@@ -286,6 +288,7 @@ impl Server {
             telemetry,
             gate,
             workers,
+            unserved,
             engines: parts.engines.clone(),
         }));
         if let Some(engines) = &parts.engines {

@@ -191,8 +191,12 @@ fn columns(args: &ConformanceArgs) -> Result<Vec<Column>> {
             }
             "mock" => columns.push(Column::of_engine(engine)),
             outside => match EngineAddress::parse(outside) {
-                Some(Ok(_)) if args.store.is_empty() => columns.push(Column::of_engine(outside)),
-                Some(Ok(_)) => {
+                Some(Ok(address)) => {
+                    all_engines::must_answer(&address)?;
+                    if args.store.is_empty() {
+                        columns.push(Column::of_engine(outside));
+                        continue;
+                    }
                     // A run outlives this process there, and so must its store.
                     for store in stores.iter().filter(|it| !it.starts_with("memory")) {
                         let column = Column::of_engine_on(outside, store);

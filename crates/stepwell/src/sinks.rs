@@ -104,7 +104,8 @@ pub(crate) fn run(args: &SinksArgs) -> Result<Exit> {
 fn add(name: &str, address: &str, from: FromWord, on: &CommonArgs) -> Result<Exit> {
     let now = SystemClock.now();
     let sink = sink::row(name, address, now)?;
-    let marked = match on.store.place(&ActorArgs::default())? {
+    // The address that a sink of this name had, which is changed.
+    let (marked, before) = match on.store.place(&ActorArgs::default())? {
         Place::Store(store) => {
             // Who wants every event registers the sink before the first run, and so before there is a store.
             let (open, _) = store.own_new_or_visit()?;
@@ -112,21 +113,35 @@ fn add(name: &str, address: &str, from: FromWord, on: &CommonArgs) -> Result<Exi
                 FromWord::Beginning => SinkStart::Beginning,
                 FromWord::Now => SinkStart::Now,
             };
-            open.patient().add_sink(&sink, start, now)?
+            let store = open.patient();
+            let mut known = store.sinks()?.into_iter();
+            let before = known.find(|it| it.name == name).map(|it| it.address);
+            (store.add_sink(&sink, start, now)?, before)
         }
         Place::Server(server) => {
             let all = matches!(from, FromWord::Beginning);
+            let known = server.ask(|it| async move { it.sinks().await })?;
+            let known: Vec<SinkLine> = serde_json::from_value(known)?;
+            let before = known.into_iter().find(|it| it.name == name);
             let added = server.ask(|it| async move { it.add_sink(name, address, all).await })?;
-            added["marked"].as_u64().unwrap_or_default()
+            let marked = added["marked"].as_u64().unwrap_or_default();
+            (marked, before.map(|it| it.address))
         }
+    };
+    let (now_at, before) = (shown_address(address), before.map(|it| shown_address(&it)));
+    let registered = match before {
+        Some(before) => format!(
+            "{name} is changed from {before} to {now_at}, where its pending deliveries go now, too"
+        ),
+        None => format!("{name} is registered"),
     };
     let text = match from {
         FromWord::Beginning => format!(
-            "{name} is registered; {marked} commits that are in the store are pending for it, and every event from now \
+            "{registered}; {marked} commits that are in the store are pending for it, and every event from now \
              on is delivered to it"
         ),
         FromWord::Now => {
-            format!("{name} is registered; every event from now on is delivered to it")
+            format!("{registered}; every event from now on is delivered to it")
         }
     };
     let json = json!({ "sink": name, "pending": marked });
@@ -134,14 +149,21 @@ fn add(name: &str, address: &str, from: FromWord, on: &CommonArgs) -> Result<Exi
     Ok(Exit::Ok)
 }
 
+/// How many dead letters of a sink are counted.
+const MOST_COUNTED: usize = 1_000;
+
 /// A sink in the list.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct SinkLine {
     name: String,
     /// Without what may be a secret.
     address: String,
     since: String,
     pending: u64,
+    /// A server of an earlier version does not tell.
+    #[serde(default)]
+    dead_letters: usize,
     /// Why nothing arrives there.
     problem: Option<Json>,
 }
@@ -159,6 +181,7 @@ fn list(on: &CommonArgs) -> Result<Exit> {
                     problem: store.delivery_failure(&sink.name)?.map(|it| {
                         json!({ "message": it.why, "attempts": it.attempts, "nextAt": it.due_at.to_rfc3339() })
                     }),
+                    dead_letters: store.count_dead_letters(&sink.name, MOST_COUNTED)?,
                     name: sink.name,
                     pending,
                 });
@@ -174,7 +197,7 @@ fn list(on: &CommonArgs) -> Result<Exit> {
             .iter()
             .map(|it| {
                 json!({ "sink": it.name, "address": it.address, "since": it.since, "pending": it.pending,
-                    "problem": it.problem })
+                    "deadLetters": it.dead_letters, "problem": it.problem })
             })
             .collect();
         say(on.output, "", &json!({ "sinks": all }))?;
@@ -189,6 +212,7 @@ fn list(on: &CommonArgs) -> Result<Exit> {
             one_line(&it.name),
             one_line(&it.address),
             it.pending.to_string(),
+            it.dead_letters.to_string(),
             it.since,
             one_line(
                 it.problem
@@ -199,7 +223,7 @@ fn list(on: &CommonArgs) -> Result<Exit> {
         ];
         (row, Tone::Plain)
     });
-    let head = ["SINK", "ADDRESS", "PENDING", "SINCE", "PROBLEM"];
+    let head = ["SINK", "ADDRESS", "PENDING", "DEAD LETTERS", "SINCE", "PROBLEM"];
     term::print(&text_table::render(&head, rows, 0, term::stdout_paint()))?;
     Ok(Exit::Ok)
 }

@@ -210,6 +210,11 @@ impl Link for KafkaLink {
         }
         Ok(())
     }
+
+    async fn close(self) {
+        // Everything is confirmed or was told as failed: there is nothing left to lose.
+        let _ = self.producer.close().await;
+    }
 }
 
 /// What an error of Kafka means for a delivery.

@@ -1,5 +1,5 @@
 //! Redis Streams. Each run has a stream of its own, `PREFIX` + id of the run, and a message has the id `SEQ-PLACE` in it:
-//! Redis refuses an id that is not greater than the last, so a repeat changes nothing. A delivery is written by one script:
+//! a repeat finds itself there and changes nothing. A delivery is written by one script:
 //! all of it or nothing.
 
 mod source;
@@ -22,7 +22,8 @@ pub(crate) use source::RedisSource;
 
 /// Appends entries, each only if it is not there. `ARGV`: seconds to keep the stream (0: forever), then for each entry its
 /// id, the number of its fields, and the fields. An entry whose place has passed comes at the end: a dead letter that is
-/// sent once more. Returns how many entries are new.
+/// sent once more. So does an entry whose place has other content: a run of another store that has the same id. Returns how
+/// many entries are new.
 const APPEND: &str = r"
 local added, at = 0, 2
 while at <= #ARGV do
@@ -30,7 +31,10 @@ while at <= #ARGV do
   local fields = {}
   for i = 1, count do fields[i] = ARGV[at + 1 + i] end
   at = at + 2 + count
-  if #redis.call('XRANGE', KEYS[1], id, id) == 0 then
+  local there = redis.call('XRANGE', KEYS[1], id, id)
+  local same = #there == 1 and #there[1][2] == count
+  for i = 1, count do same = same and there[1][2][i] == fields[i] end
+  if not same then
     local added_as = redis.pcall('XADD', KEYS[1], id, unpack(fields))
     if type(added_as) == 'table' and added_as.err then
       if not string.find(added_as.err, 'equal or smaller') then return added_as end

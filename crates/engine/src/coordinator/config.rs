@@ -56,6 +56,8 @@ pub enum MissingChildren {
 
 /// The engine that pretends all work.
 pub(crate) const PRETENDS: &str = "mock";
+/// The engine that does the work itself.
+pub(crate) const NATIVE: &str = "native";
 
 /// How a coordinator works.
 #[derive(Clone, Debug)]
@@ -108,7 +110,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            engine_type: "native",
+            engine_type: NATIVE,
             engine_place: String::new(),
             driven: false,
             routes: None,
@@ -179,13 +181,19 @@ impl Config {
             && !self.is_routed(hot)
     }
 
+    /// Whether an engine moves the run that this process does not serve.
+    pub(super) fn is_elsewhere(&self, hot: &HotRun) -> bool {
+        !self.is_of_this_engine(hot)
+    }
+
     /// Whether an engine outside hands the work out, to tools of the processes that serve it. Other work is for workers that
     /// wait at servers, whichever engine moves the run.
     pub(super) fn hands_out_outside(&self, hot: &HotRun, target: Target) -> bool {
         self.is_routed(hot) && self.has_tool(hot, target)
     }
 
-    fn has_tool(&self, hot: &HotRun, target: Target) -> bool {
+    /// Whether the tools of this process could do the work.
+    pub(super) fn has_tool(&self, hot: &HotRun, target: Target) -> bool {
         let (queue, op) = crate::rows::served_by(hot.plan(), target);
         self.serves.has(queue, op)
     }

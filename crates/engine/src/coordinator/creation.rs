@@ -12,7 +12,7 @@ use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
-use super::config::PRETENDS;
+use super::config::{NATIVE, PRETENDS};
 use super::hot_run::cancel_child;
 use super::request::Origin;
 use super::{Coordinator, HotRun, Message, Request, Slots, Ticket};
@@ -244,7 +244,13 @@ impl Coordinator {
     ) -> (String, &str) {
         let own = (self.config.engine_type, self.config.engine_place.as_str());
         let Some(routes) = self.config.routes.as_deref() else {
-            return (original.unwrap_or_else(|| own.0.to_owned()), own.1);
+            let engine = original.unwrap_or_else(|| own.0.to_owned());
+            // Only engines outside have places.
+            let place = match engine == NATIVE || engine == PRETENDS {
+                true => "",
+                false => own.1,
+            };
+            return (engine, place);
         };
         if let Some(rehearsal) = original.filter(|it| it == PRETENDS) {
             return (rehearsal, own.1);

@@ -153,6 +153,14 @@ pub enum Notice {
     },
     /// A run that an engine outside moves has changed, or that engine is late with it.
     Driven(RunNo),
+    /// Something of a run is due, and another engine moves the run, which this process does not serve. Told at every look.
+    Unserved {
+        run: RunNo,
+        run_id: Arc<str>,
+        engine: String,
+        /// The last sequence number of the run: while it stays the same, nobody moves the run.
+        seq: u64,
+    },
     /// An execution of a step or of an undo failed, and another follows.
     Retried {
         run: RunNo,

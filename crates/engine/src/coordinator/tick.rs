@@ -1,6 +1,8 @@
 //! Time, and everything that this server learns only by asking the store: what is due is read off the
 //! states of the runs and off the store, so no timer can be lost.
 
+use std::sync::Arc;
+
 use stepwell_kernel::command::{Command, LeaseEnd, TimerKind};
 use stepwell_kernel::effect::Effect;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
@@ -123,8 +125,8 @@ impl Coordinator {
         let phase = self.runs.get(run).map(|hot| hot.state().phase());
         match phase {
             Some(Phase::Created | Phase::Queued) => self.slots.look(),
-            // Another engine has its timers, and another process serves that engine.
-            _ if !self.is_ours(run) => return,
+            // Another engine has its timers, and another process should serve that engine.
+            _ if !self.is_ours(run) => return self.tell_unserved(run),
             _ => self.fire(run, now, |due, last_at| due <= now.max(last_at)),
         }
         self.attend(run, now);
@@ -150,6 +152,23 @@ impl Coordinator {
         if self.runs.get(run).is_some_and(routed) {
             self.notices.push(Notice::Driven(run));
         }
+    }
+
+    /// Tells that another engine should have moved a run by now.
+    fn tell_unserved(&mut self, run: RunNo) {
+        let Some(hot) = self.runs.get(run) else {
+            return;
+        };
+        let Some(engine) = hot.state().engine().map(str::to_owned) else {
+            return;
+        };
+        let (run_id, seq) = (Arc::clone(hot.run_id()), hot.state().seq());
+        self.notices.push(Notice::Unserved {
+            run,
+            run_id,
+            engine,
+            seq,
+        });
     }
 
     /// Whether this engine moves the run.

@@ -272,11 +272,12 @@ impl Publisher {
             code: codes::EVENT_BUS_DELIVERY_FAILED.into(),
             priority: Priority::P1,
             message: format!(
-                "the events of run {} from {} on were not delivered to {} in {attempts} attempts \
-                 and are a dead letter now: {why}",
+                "the commit of run {} that begins with event {} was not delivered to {} in {attempts} {} and is a dead letter \
+                 now: {why}",
                 marker.run_id,
                 marker.first,
                 self.sink.name(),
+                if attempts == 1 { "attempt" } else { "attempts" },
             ),
         };
         let (code, priority) = (&alert.code, alert.priority);

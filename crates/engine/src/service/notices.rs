@@ -50,6 +50,7 @@ impl<W: Worker> ServiceLoop<W> {
                 | Notice::MissingChild { .. }
                 | Notice::Published(..)
                 | Notice::Driven(_)
+                | Notice::Unserved { .. }
                 | Notice::Retried { .. }
                 | Notice::Ended { .. } => {}
             }
@@ -78,6 +79,7 @@ impl<W: Worker> ServiceLoop<W> {
             | Notice::Published(..)
             | Notice::Alert(..)
             | Notice::Driven(_)
+            | Notice::Unserved { .. }
             | Notice::Retried { .. }
             | Notice::Ended { .. }
             | Notice::Elsewhere(_) => return true,

@@ -28,6 +28,17 @@ pub trait DeadLetters {
         self.list_dead_letters(&NoticeFilter::all(limit))
     }
 
+    /// How many dead letters a sink has; those beyond `most` are not counted.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the number as it is then.
+    fn count_dead_letters(&self, sink: &str, most: usize) -> Result<usize> {
+        let filter = NoticeFilter {
+            word: Some(sink.to_owned()),
+            ..NoticeFilter::all(most)
+        };
+        Ok(self.list_dead_letters(&filter)?.len())
+    }
+
     /// Puts a dead letter back into the outbox, with no attempts, due since it was given up. Returns
     /// whether there was one.
     ///

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use stepwell_engine::clock::VirtualClock;
-use stepwell_engine::coordinator::{Assignment, Config, Notice, Serves};
+use stepwell_engine::coordinator::{Assignment, Config, Notice, Serves, engine_actor};
 use stepwell_engine::service::{Observer, Reporter, Service, Setup, Worker};
 use stepwell_engine::store::{MemoryStore, RunFilter, RunNo, RunReader, RunSummary};
 use stepwell_engine::{EngineRoute, EngineRoutes, Error};
+use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::Code;
@@ -56,6 +57,10 @@ struct Bench {
 /// A service that gives the runs of one definition and tenant to Temporal.
 fn bench() -> Bench {
     let store = Arc::new(MemoryStore::with_secret([7; 32]));
+    bench_on(store)
+}
+
+fn bench_on(store: Arc<MemoryStore>) -> Bench {
     let (begin, begun) = mpsc::channel();
     let (drive, driven) = mpsc::channel();
     let route = EngineRoute {
@@ -89,11 +94,7 @@ fn bench() -> Bench {
 
 impl Bench {
     fn summary(&self) -> RunSummary {
-        let all = self.store.list(&RunFilter {
-            limit: 9,
-            ..RunFilter::default()
-        });
-        all.unwrap().into_iter().next().unwrap()
+        summary(&self.store)
     }
 
     fn engine(&self, run_id: &str) -> (String, String) {
@@ -108,6 +109,14 @@ impl Bench {
         });
         started.unwrap()
     }
+}
+
+fn summary(store: &MemoryStore) -> RunSummary {
+    let all = store.list(&RunFilter {
+        limit: 9,
+        ..RunFilter::default()
+    });
+    all.unwrap().into_iter().next().unwrap()
 }
 
 fn one_step() -> Arc<Plan> {
@@ -171,4 +180,55 @@ fn a_plan_that_its_engine_cannot_run_is_refused_before_it_starts() {
         assert_eq!(why.code, code);
         assert!(bench.store.find("run_3").unwrap().is_none());
     }
+}
+
+/// Tells of the runs whose engine the service does not serve.
+struct Unserved(Sender<(String, String)>);
+
+impl Observer for Unserved {
+    fn notice(&mut self, notice: &Notice) {
+        if let Notice::Unserved { run_id, engine, .. } = notice {
+            let _ = self.0.send((run_id.to_string(), engine.clone()));
+        }
+    }
+}
+
+#[test]
+fn a_run_that_a_process_without_its_engine_has_moved_is_not_forgotten() {
+    let bench = bench();
+    let handle = bench.service.handle();
+    handle.start(&one_step(), request("run_1")).unwrap();
+    bench.driven.recv_timeout(LONG).unwrap();
+    bench.service.stop(Duration::ZERO).unwrap();
+
+    // Commands are decided while nobody serves the engine.
+    let (tell, told) = mpsc::channel();
+    let service = Service::start(Setup {
+        config: config(),
+        clock: Arc::new(VirtualClock::at(START)),
+        observer: Box::new(Unserved(tell)),
+        ..Setup::new(bench.store.clone(), Begun(mpsc::channel().0))
+    });
+    let service = service.unwrap();
+    for signal in ["PAUSE", "RESUME"] {
+        let command = Command::Signal {
+            signal_id: signal.to_owned(),
+            signal: signal.to_owned(),
+            payload: serde_json::Value::Null,
+            reason: None,
+            actor: engine_actor(),
+        };
+        service.handle().submit("run_1", command).unwrap();
+    }
+    let late = summary(&bench.store).head.wake_at.unwrap();
+    assert_eq!(late.since(START), 15_000, "the work is looked for");
+    service.handle().advance_to(late.plus(1));
+    let named = told.recv_timeout(LONG).unwrap();
+    assert_eq!(named, ("run_1".to_owned(), "temporal".to_owned()));
+    service.stop(Duration::ZERO).unwrap();
+
+    // The next process that serves the engine tells it.
+    let again = bench_on(bench.store.clone());
+    again.service.handle().advance_to(late.plus(60_000));
+    again.driven.recv_timeout(LONG).unwrap();
 }

@@ -50,7 +50,8 @@ struct Readiness {
     ready: bool,
     /// Why not, one sentence each.
     reasons: Vec<String>,
-    /// What does not work beside that, one sentence each: an engine outside that does not answer, whose runs wait.
+    /// What does not work beside that, one sentence each: an engine outside that does not answer or that nobody
+    /// serves, whose runs wait.
     warnings: Vec<String>,
     /// How long the oldest change is not yet in the snapshots, in milliseconds.
     projector_lag_ms: u64,
@@ -70,6 +71,7 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     }
     let standings = app.engines.iter().flat_map(|it| it.standings());
     let warnings = standings.filter_map(|it| it.notice());
+    let warnings = warnings.chain(app.unserved.notices());
     let lag = app.projector.lag();
     let readiness = Readiness {
         ready: reasons.is_empty(),

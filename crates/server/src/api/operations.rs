@@ -148,10 +148,15 @@ struct SinkState {
     /// Since when the oldest of them waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest: Option<String>,
+    /// How many of its deliveries are dead letters; at most 1,000 are counted.
+    dead_letters: usize,
     /// Why nothing arrives there, as far as it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<SinkProblem>,
 }
+
+/// How many dead letters of a sink are counted.
+const MOST_COUNTED: usize = 1_000;
 
 /// Why a sink gets nothing.
 #[derive(Debug, Serialize, ToSchema)]
@@ -210,6 +215,7 @@ async fn sinks(
                     problem: SinkProblem::of(store, &faults, &sink.name)?,
                     address: shown_address(&sink.address),
                     since: sink.since.to_rfc3339(),
+                    dead_letters: store.count_dead_letters(&sink.name, MOST_COUNTED)?,
                     name: sink.name,
                     pending,
                     oldest: oldest.map(Time::to_rfc3339),

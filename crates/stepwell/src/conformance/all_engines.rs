@@ -3,9 +3,10 @@
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use stepwell_conformance::{Agreement, Column, KitResults, ParityReport, ParityRow};
 use stepwell_engines::EngineAddress;
+use stepwell_engines::codes::ENGINE_UNREACHABLE;
 
 use super::ConformanceArgs;
 use crate::{term, usage};
@@ -75,6 +76,14 @@ impl AllEngines {
         columns.extend(self.addresses.iter().map(|it| Column::of_engine(it)));
         Ok(columns)
     }
+}
+
+/// Refuses an engine that does not answer: each scenario would wait for it.
+pub(super) fn must_answer(address: &EngineAddress) -> Result<()> {
+    crate::run::must_be_built(address.engine())?;
+    reached(address).map_err(|why| {
+        anyhow!("{ENGINE_UNREACHABLE}: {why}; check the address, and whether the server runs")
+    })
 }
 
 /// Whether someone listens there.

@@ -16,6 +16,7 @@ use stepwell_kernel::event::Body;
 use stepwell_kernel::time::Time;
 use stepwell_stores::{Address, OpenMode};
 
+use crate::outside_engine;
 use crate::progress::Progress;
 use crate::store::{OpenStore, StoreArgs};
 use stepwell_views::RunView;
@@ -160,6 +161,8 @@ fn engine(open: &OpenStore) -> Result<Service> {
         only: Some(HashSet::new()),
         session_ms: SESSION_MS,
         poll_ms: POLL_MS,
+        // A run on an engine outside may be repeated.
+        engine_place: outside_engine::place_of(&*open.patient())?,
         ..Config::default()
     };
     let setup = |store| Setup {

@@ -141,7 +141,15 @@ fn drawing(
         fact("waits for", &text);
     }
     match view.head.session {
-        _ if has_server => fact("owner", "the server, which goes on with the run by itself"),
+        _ if has_server => {
+            let how = match outside(view) {
+                Some((engine, _)) => format!(
+                    "{engine} and a server that serves it; `stepwell engines --server URL` lists the engines of a server"
+                ),
+                None => "the server, which goes on with the run by itself".to_owned(),
+            };
+            fact("owner", &how);
+        }
         Some(_) => fact("owner", "a process that works on the run, or that crashed"),
         None if let Some((engine, address)) = outside(view) => {
             let run = view.state.run_id();

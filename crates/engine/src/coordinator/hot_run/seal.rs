@@ -17,6 +17,7 @@ use super::{Decided, HotRun, sealed_state};
 use crate::chunk::{self, ChunkWriter};
 use crate::coordinator::request::Origin;
 use crate::coordinator::{Config, Message, worker_of};
+use crate::engine_routes::LATE_MS;
 use crate::error::Error;
 use crate::rows::target_name;
 use crate::store::{Append, Guard, Head, KeyChange, SessionNo, StateSnapshot, TaskChange};
@@ -24,8 +25,6 @@ use crate::store::{Append, Guard, Head, KeyChange, SessionNo, StateSnapshot, Tas
 /// A run whose next wake-up is closer than this stays with its session: giving it away and taking it
 /// back would be two writes for nothing.
 const HOLD_MS: u64 = 2_000;
-/// How long an engine outside may take to act before a server looks, in milliseconds.
-const LATE_MS: u64 = 15_000;
 
 /// The result of sealing a draft.
 #[derive(Debug)]
@@ -156,9 +155,14 @@ impl HotRun {
         head.queued = self.state.phase() == Phase::Queued
             && (self.state.approved() || !self.plan.policy().needs_approval);
         // A run whose start time has passed waits for a slot or an approval, not for time.
+        let due = due.filter(|due| !waits || *due > now);
         head.wake_at = match config.is_routed(self) {
             true => self.late_at(config),
-            false => due.filter(|due| !waits || *due > now),
+            // Work that nobody begins is noticed too, though only a process that serves the engine can begin it.
+            false if config.is_elsewhere(self) => {
+                due.into_iter().chain(self.late_at(config)).min()
+            }
+            false => due,
         };
         head
     }
@@ -170,7 +174,11 @@ impl HotRun {
             .filter_map(|source| match source {
                 WakeSource::Task {
                     target, visible_at, ..
-                } => config.hands_out_outside(self, target).then_some(visible_at),
+                } => {
+                    // What the tools of the processes of another engine can do is not known here.
+                    let may = config.is_elsewhere(self) || config.has_tool(self, target);
+                    may.then_some(visible_at)
+                }
                 WakeSource::Timer { due, .. } => Some(due),
                 WakeSource::Proceed
                 | WakeSource::Lease { .. }
