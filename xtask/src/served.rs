@@ -61,6 +61,11 @@ impl Served {
 
     /// Stops the server as an operator does, and waits until it has ended.
     pub(crate) fn stop(mut self) -> Result<()> {
+        self.end()
+    }
+
+    /// The same, for an owner that goes on with another server in its place.
+    pub(crate) fn end(&mut self) -> Result<()> {
         let pid = self.child.id().to_string();
         let told = Command::new("kill").args(["-TERM", &pid]).status()?;
         if !told.success() {

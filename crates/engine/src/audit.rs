@@ -14,11 +14,11 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::{Phase, State};
 use stepwell_kernel::time::Time;
 
-use crate::coordinator::{NATIVE, PRETENDS};
-use crate::engine_routes::LATE_MS;
 use crate::chain_check::ChainCheck;
 use crate::chunk;
 use crate::coordinator::is_whole;
+use crate::coordinator::{NATIVE, PRETENDS};
+use crate::engine_routes::LATE_MS;
 use crate::error::Error;
 use crate::read;
 use crate::store::{DerivedRows, Head, KeptRows, RunColumns, RunNo, Store, StoreError, StoredRun};

@@ -206,9 +206,7 @@ impl TemporalAddress {
             Some("true") => Some(true),
             Some("false") => Some(false),
             Some(other) => {
-                return fail(format!(
-                    "tls={other} is neither `tls=true` nor `tls=false`"
-                ));
+                return fail(format!("tls={other} is neither `tls=true` nor `tls=false`"));
             }
         };
         let client = match (option("cert"), option("key")) {

@@ -160,7 +160,9 @@ impl UnservedRuns {
             *engines.entry(run.engine).or_default() += 1;
         }
         let notice = |(engine, runs)| {
-            format!("{ENGINE_NOT_SERVED}: {runs} open runs of the engine `{engine}` wait, and nobody serves it")
+            format!(
+                "{ENGINE_NOT_SERVED}: {runs} open runs of the engine `{engine}` wait, and nobody serves it"
+            )
         };
         engines.into_iter().map(notice).collect()
     }

@@ -223,7 +223,14 @@ fn list(on: &CommonArgs) -> Result<Exit> {
         ];
         (row, Tone::Plain)
     });
-    let head = ["SINK", "ADDRESS", "PENDING", "DEAD LETTERS", "SINCE", "PROBLEM"];
+    let head = [
+        "SINK",
+        "ADDRESS",
+        "PENDING",
+        "DEAD LETTERS",
+        "SINCE",
+        "PROBLEM",
+    ];
     term::print(&text_table::render(&head, rows, 0, term::stdout_paint()))?;
     Ok(Exit::Ok)
 }

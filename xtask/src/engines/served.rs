@@ -88,6 +88,12 @@ impl Trial {
             door.refused().context("what the engine cannot do")?;
             let killed = door.killed().context("kill -9 of the server")?;
             said.push(format!("{whole} runs, {killed}"));
+            door.checked()
+                .context("the store is checked while work goes on")?;
+            door.unserved().context("a server without the engine")?;
+            said.push(
+                "a run of an engine that nobody serves is told, and goes on later".to_owned(),
+            );
             if door.store.starts_with("postgres") {
                 door.two_servers().context("two servers")?;
                 said.push("a second server takes over".to_owned());
@@ -102,6 +108,10 @@ impl Trial {
 
     fn write_config(&self) -> Result<()> {
         let engine = self.server.engine();
+        fs::write(
+            self.folder.join("unserved.toml"),
+            "[security]\nconfine = false\n",
+        )?;
         let config = format!(
             "[security]\nconfine = false\n\n[engines]\noutside = \"{engine}\"\n\n\
              [[engines.definitions]]\nname = \"served-own\"\nengine = \"native\"\n\n\
@@ -113,7 +123,11 @@ impl Trial {
 
 impl<'a> Door<'a> {
     fn open(trial: &'a Trial, store: &str) -> Result<Door<'a>> {
-        let config = text(&trial.folder.join("served.toml"));
+        Door::open_with(trial, store, "served.toml")
+    }
+
+    fn open_with(trial: &'a Trial, store: &str, config: &str) -> Result<Door<'a>> {
+        let config = text(&trial.folder.join(config));
         let args = ["--store", store, "--config", &config];
         Ok(Door {
             trial,
@@ -403,6 +417,56 @@ impl<'a> Door<'a> {
         Ok(())
     }
 
+    /// What a run on the engine leaves in the store while it works is no damage.
+    fn checked(&self) -> Result<()> {
+        let run = self.start("served-chain")?;
+        self.until(&run, "two steps", |events| {
+            events
+                .iter()
+                .filter(|it| it["eventType"] == "StepCompleted")
+                .count()
+                >= 2
+        })?;
+        self.trial.told(&["db", "check", "--store", &self.store])?;
+        self.until_event(&run, "RunCompleted")
+    }
+
+    /// A step is answered while no server is there, and the next server does not serve the engine: it says so, and a server that
+    /// serves the engine goes on.
+    fn unserved(&mut self) -> Result<()> {
+        let run = self.start("served-gate")?;
+        self.until_event(&run, "StepCompleted")?;
+        self.served.end()?;
+        let answer = [
+            "runs",
+            "complete",
+            &run,
+            "gate",
+            "--outcome",
+            "succeeded",
+            "--as",
+            "zoe",
+            "--store",
+            &self.store,
+        ];
+        self.trial.told(&answer)?;
+        *self = Door::open_with(self.trial, &self.store, "unserved.toml")?;
+        self.until_warning("ENGINE_NOT_SERVED", true)?;
+        let until = Instant::now() + SOON;
+        loop {
+            let alerts = self.ask("GET", "/api/v1/alerts?code=ENGINE_NOT_SERVED", None)?;
+            if alerts.to_string().contains(&run) {
+                break;
+            }
+            ensure!(Instant::now() < until, "there is no alert: {alerts}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        self.served.end()?;
+        *self = Door::open(self.trial, &self.store)?;
+        self.until_event(&run, "RunCompleted")?;
+        self.must_be_of_engine(&run)
+    }
+
     /// Two servers share the store; one is killed, and the other finishes the run.
     fn two_servers(&mut self) -> Result<()> {
         let second = Door::open(self.trial, &self.store)?;
@@ -426,11 +490,11 @@ impl<'a> Door<'a> {
         self.trial.server.kill()?;
         let begun = Instant::now();
         let waits = self.start("served-short")?;
-        self.until_warning(true)?;
+        self.until_warning("ENGINE_UNREACHABLE", true)?;
         // A server that starts while the engine is away.
         self.kill()?;
         *self = Door::open(self.trial, &self.store)?;
-        self.until_warning(true)?;
+        self.until_warning("ENGINE_UNREACHABLE", true)?;
         let second = self.start("served-short")?;
         std::thread::sleep(AWAY.saturating_sub(begun.elapsed()));
         ensure!(
@@ -443,7 +507,7 @@ impl<'a> Door<'a> {
             "{alerts}"
         );
         self.trial.server.again()?;
-        self.until_warning(false)?;
+        self.until_warning("ENGINE_UNREACHABLE", false)?;
         for run in [&waits, &second] {
             self.until_event(run, "RunCompleted")?;
             self.must_be_of_engine(run)?;
@@ -451,14 +515,14 @@ impl<'a> Door<'a> {
         Ok(())
     }
 
-    /// Waits until `/readyz` says that the engine does not answer, or that it does.
-    fn until_warning(&self, wanted: bool) -> Result<()> {
+    /// Waits until `/readyz` has a warning with this code, or has none.
+    fn until_warning(&self, code: &str, wanted: bool) -> Result<()> {
         let until = Instant::now() + SOON;
         loop {
             let (status, answer) = ask(&self.served.url, "GET", "/readyz", None)?;
             ensure!(status == 200, "{status} {answer}");
             let warnings = answer["warnings"].to_string();
-            if warnings.contains("ENGINE_UNREACHABLE") == wanted {
+            if warnings.contains(code) == wanted {
                 return Ok(());
             }
             ensure!(Instant::now() < until, "/readyz says {answer}");

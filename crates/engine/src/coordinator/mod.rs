@@ -109,8 +109,8 @@ use slots::Slots;
 use slow_writes::SlowWrites;
 
 pub use commit_results::Retry;
-pub(crate) use config::{NATIVE, PRETENDS};
 pub use config::{Config, MissingChildren, Serves};
+pub(crate) use config::{NATIVE, PRETENDS};
 pub(crate) use hot_run::is_whole;
 pub use hot_run::{HotRun, engine_actor};
 pub(crate) use lease_term::LeaseTerm;

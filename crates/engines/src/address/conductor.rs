@@ -32,7 +32,8 @@ pub enum ConductorAuth {
 const FORM: &str = "write `conductor+http://HOST:PORT/api` or `conductor+https://HOST/api`, such as \
                     `conductor+http://127.0.0.1:8080/api`";
 const OPTIONS: [&str; 5] = ["ca", "header", "header_env", "key_env", "secret_env"];
-const OPTIONS_HELP: &str = "the options are ca, header with header_env, and key_env with secret_env";
+const OPTIONS_HELP: &str =
+    "the options are ca, header with header_env, and key_env with secret_env";
 
 impl ConductorAddress {
     pub(super) fn parse(text: &str) -> Result<ConductorAddress, AddressError> {

@@ -69,7 +69,7 @@ impl Trial {
     }
 
     /// A command that must succeed, and what it says.
-    pub(super) fn told(&self, args: &[&str]) -> Result<String> {
+    pub(in crate::engines) fn told(&self, args: &[&str]) -> Result<String> {
         let output = self.stepwell(args).output()?;
         if !output.status.success() {
             bail!(
