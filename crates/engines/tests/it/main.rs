@@ -68,6 +68,22 @@ async fn nothing_moves_a_driven_run_but_its_engine() {
     );
 }
 
+/// A signal of an operator.
+fn signal(id: &str, signal: &str) -> Command {
+    Command::Signal {
+        signal_id: id.into(),
+        signal: signal.into(),
+        payload: json!(null),
+        reason: None,
+        actor: Actor {
+            id: "ada".into(),
+            role: Role::Operator,
+            tenant: None,
+            may_answer: true,
+        },
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_has_seen_more_than_the_store_is_told_so() {
     let lab = Lab::new(StoreKind::Memory, CHAIN);
@@ -88,6 +104,13 @@ async fn an_engine_that_has_seen_more_than_the_store_is_told_so() {
         }
     }
     assert!(lab.alert_codes().contains(&"ENGINE_DIVERGED".to_owned()));
+    // Nothing is done again until a person says so; then the store is the truth.
+    let turn = lab.driver.turn("run_a", None, None).await.unwrap();
+    assert!(turn.work.is_empty(), "{turn:?}");
+    let paused = lab.event_types("run_a");
+    assert!(paused.contains(&"RunPaused".to_owned()), "{paused:?}");
+    let resumed = lab.driver.command("run_a", signal("s1", "RESUME")).await;
+    assert!(resumed.unwrap().is_ok());
     lab.drive("run_a").await;
     assert_eq!(
         lab.event_types("run_a").last().map(String::as_str),
@@ -99,18 +122,6 @@ async fn an_engine_that_has_seen_more_than_the_store_is_told_so() {
 async fn a_command_gets_the_kernels_answer() {
     let lab = Lab::new(StoreKind::Memory, CHAIN);
     lab.start("run_a");
-    let signal = |id: &str, signal: &str| Command::Signal {
-        signal_id: id.into(),
-        signal: signal.into(),
-        payload: json!(null),
-        reason: None,
-        actor: Actor {
-            id: "ada".into(),
-            role: Role::Operator,
-            tenant: None,
-            may_answer: true,
-        },
-    };
     let paused = lab
         .driver
         .command("run_a", signal("s1", "PAUSE"))
