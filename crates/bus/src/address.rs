@@ -215,19 +215,34 @@ fn decoded(text: &str) -> Result<String, AddressFault> {
     String::from_utf8(bytes).map_err(|_| wrong())
 }
 
-/// An address without what may be a secret: name and password before the host, and everything after the path.
+/// The parameters that say where messages of a broker go: they tell two sinks of one server apart.
+const PLACES: [&str; 5] = ["queue", "exchange", "key", "stream", "prefix"];
+
+/// An address without what may be a secret: name and password before the host, and everything after the path but the place at a
+/// broker.
 #[must_use]
 pub fn shown_address(address: &str) -> String {
     let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let rest = rest.split('#').next().unwrap_or_default();
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let is_broker = !matches!(scheme, "" | "http" | "https") && !scheme.contains(':');
+    let is_place = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        is_broker && PLACES.contains(&name)
+    };
+    let places: Vec<&str> = query.split('&').filter(is_place).collect();
+    let places = match places.is_empty() {
+        true => String::new(),
+        false => format!("?{}", places.join("&")),
+    };
     let (host, path) = rest
         .split_once('/')
         .map_or((rest, None), |(host, path)| (host, Some(path)));
     let host = host.rsplit('@').next().unwrap_or_default();
     let path = path.map_or_else(String::new, |path| format!("/{path}"));
     match scheme {
-        "" => format!("{host}{path}"),
-        _ => format!("{scheme}://{host}{path}"),
+        "" => format!("{host}{path}{places}"),
+        _ => format!("{scheme}://{host}{path}{places}"),
     }
 }
 
@@ -279,6 +294,8 @@ mod tests {
         for (address, shown) in [
             ("webhook:https://u:p@h/x?token=1#2", "webhook:https://h/x"),
             ("nats://u@h:1/S?auth=a", "nats://h:1/S"),
+            ("amqp://u@h?auth=a&queue=q", "amqp://h?queue=q"),
+            ("webhook:https://h/x?queue=1", "webhook:https://h/x"),
             ("odd", "odd"),
         ] {
             assert_eq!(shown_address(address), shown);

@@ -280,3 +280,104 @@ impl<B: Broker> Drop for BrokerSink<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Takes messages one by one, but for those that it was told to refuse.
+    #[derive(Clone, Default)]
+    struct Picky {
+        never: Vec<u64>,
+        /// Fails once at this message.
+        down_at: Option<u64>,
+        taken: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Broker for Picky {
+        type Link = Picky;
+
+        fn servers(&self) -> String {
+            "here".into()
+        }
+
+        async fn connect(&self) -> Result<Picky, Failure> {
+            Ok(self.clone())
+        }
+    }
+
+    impl Link for Picky {
+        async fn send(
+            &mut self,
+            messages: &[Message],
+            confirmed: &mut usize,
+        ) -> Result<(), Failure> {
+            for message in messages {
+                let mut taken = self.taken.lock().unwrap();
+                if self.down_at == Some(message.seq) && !taken.contains(&0) {
+                    taken.push(0);
+                    return Err(Failure::Down("it is away".into()));
+                }
+                if self.never.contains(&message.seq) {
+                    return Err(Failure::Never("it is too large".into()));
+                }
+                taken.push(message.seq);
+                *confirmed += 1;
+            }
+            Ok(())
+        }
+    }
+
+    fn five() -> Delivery {
+        let event = |seq| json!({"eventId": format!("{seq}"), "eventType": "T", "runSeq": seq});
+        Delivery {
+            run_id: "r".into(),
+            first_seq: 1,
+            last_seq: 5,
+            attempt: 1,
+            events: (1..=5).map(event).collect(),
+            outbound: Vec::new(),
+            telemetry: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_never_taken_keeps_no_other_back() {
+        let broker = Picky {
+            never: vec![2, 4],
+            ..Picky::default()
+        };
+        let taken = broker.taken.clone();
+        let sink = BrokerSink::open("s", Duration::from_secs(5), broker).unwrap();
+        let error = sink.deliver(&five()).unwrap_err();
+        assert!(error.is_final, "{error}");
+        assert_eq!(
+            error.why,
+            "2 of 5 messages: event 2: it is too large; event 4: it is too large; the other messages were delivered"
+        );
+        assert_eq!(*taken.lock().unwrap(), [1, 3, 5]);
+    }
+
+    #[test]
+    fn a_refusal_is_remembered_while_the_broker_is_away() {
+        let broker = Picky {
+            never: vec![2],
+            down_at: Some(4),
+            ..Picky::default()
+        };
+        let taken = broker.taken.clone();
+        let sink = BrokerSink::open("s", Duration::from_secs(5), broker).unwrap();
+        let error = sink.deliver(&five()).unwrap_err();
+        assert!(error.down && !error.is_final, "{error}");
+        let error = sink.deliver(&five()).unwrap_err();
+        assert!(
+            error.is_final && error.why.starts_with("1 of 5 messages: event 2"),
+            "{error}"
+        );
+        assert_eq!(*taken.lock().unwrap(), [1, 3, 0, 4, 5]);
+    }
+}

@@ -152,7 +152,7 @@ impl Drop for Redis {
 
 #[cfg(feature = "redis")]
 #[test]
-fn a_repeat_changes_nothing_and_a_late_delivery_comes_at_the_end() {
+fn a_repeat_changes_nothing_and_what_is_late_or_of_another_store_comes_at_the_end() {
     let redis = Redis::start();
     let sink = sink(&format!("redis://127.0.0.1:{}", redis.1), &quick()).unwrap();
     sink.deliver(&delivery("r", 1, 2)).unwrap();
@@ -160,6 +160,10 @@ fn a_repeat_changes_nothing_and_a_late_delivery_comes_at_the_end() {
     // The third event was a dead letter, and is sent once more after the fourth.
     sink.deliver(&delivery("r", 4, 4)).unwrap();
     sink.deliver(&delivery("r", 3, 3)).unwrap();
+    // A run of another store has the same id.
+    let mut other = delivery("r", 2, 2);
+    other.events = vec![json!({"eventId": "x-2", "eventType": "T", "runSeq": 2})];
+    sink.deliver(&other).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -172,7 +176,7 @@ fn a_repeat_changes_nothing_and_a_late_delivery_comes_at_the_end() {
         let ids = messages.iter().map(|it| (it.place.clone(), it.id.clone()));
         ids.collect::<Vec<_>>()
     });
-    let expected = ["1-0 r-1", "2-0 r-2", "4-0 r-4", "4-1 r-3"].map(|it| {
+    let expected = ["1-0 r-1", "2-0 r-2", "4-0 r-4", "4-1 r-3", "4-2 x-2"].map(|it| {
         let (place, id) = it.split_once(' ').unwrap();
         (
             format!("stepwell:r/{place}"),

@@ -57,7 +57,7 @@ The mock engine uses the real kernel and log and simulates the work: steps succe
 result unless --fail makes them fail; people approve and events arrive after one second. The tasks of
 a step and their policy rules (retry, jump, …) are not simulated: a step is executed as a whole.
 
-With --sink every event is also delivered to a webhook, at least once and in order. At the end of the
+With --sink every event is also delivered to a webhook or a broker, at least once and in order. At the end of the
 run there are 5 seconds for pending deliveries; the rest is kept and reported (`stepwell outbox
 --help`).
 
@@ -168,8 +168,8 @@ pub(super) struct GoArgs {
     pub(super) parallel: NonZeroU16,
     #[command(flatten)]
     pub(super) limits: LimitArgs,
-    /// How long writing the result of a step may take before the step fails with WRITE_LATENCY_EXCEEDED
-    /// [default: --store-patience]
+    /// How long writing the result of a step may take before the step fails with WRITE_LATENCY_EXCEEDED; on Temporal and
+    /// Conductor: before work goes on without the store [default: --store-patience; 3s on Temporal and Conductor]
     #[arg(long, value_name = "DURATION")]
     pub(super) write_budget: Option<WriteBudget>,
     /// Make a step fail, or its undo with `STEP~undo`; `run --help` lists the classes
