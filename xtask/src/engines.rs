@@ -27,7 +27,8 @@ Usage: cargo xtask engines [--quick] [--engine NAME] [--program FILE] [--kills N
   --program FILE  a `stepwell` that was built with the features of the engines; else it is built
   --kills N       how often the process, and how often the server is killed [default: 50; quick: 4, on Conductor 2]
   --steps N       length of the long run [default: 5000; quick: 900; on Conductor a tenth]
-  --record        write the histories that a test replays to fixtures/engines/histories
+  --record        write the histories that a test replays to fixtures/engines/histories: on Temporal, the parts parity, commands and
+                  outages; before the type of the workflow gets a new name, or after it got one
   PART            parity, capabilities, commands, draining, served, tls, process-kills, server-kills, outages, outage-kill, long
                   [default: all; quick: parity, capabilities, commands, draining, process-kills and outages]
 
@@ -85,6 +86,10 @@ impl Options {
                 part if PARTS.iter().any(|it| it.0 == part) => options.parts.push(part.to_owned()),
                 other => bail!("unknown argument `{other}`; try --help"),
             }
+        }
+        if options.record {
+            options.engines = vec!["temporal"];
+            options.parts = trial::RECORDED_PARTS.map(str::to_owned).to_vec();
         }
         if options.engines.is_empty() {
             options.engines.extend(ENGINES);

@@ -14,6 +14,7 @@ use super::server::OutsideServer;
 use crate::cluster::Cluster;
 use events::count;
 use processes::{ended_within, wait};
+pub(super) use record::RECORDED_PARTS;
 use std::path::PathBuf;
 use std::time::Duration;
 
