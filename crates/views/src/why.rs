@@ -10,15 +10,18 @@ use stepwell_engine::rows::{BUILT_IN, served_by, target_name};
 use stepwell_engine::run_id_for;
 use stepwell_kernel::command::TimerKind;
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::event::{Body, Event, WaitKind};
+use stepwell_kernel::event::{Body, Event, StepError, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::{Plan, StepRef, Work};
 use stepwell_kernel::signal::SignalKind;
 use stepwell_kernel::state::{State, Status};
 use stepwell_kernel::time::Time;
 
-use crate::phrases::{losses, waits_for_whom};
+use crate::phrases::{self, losses, waits_for_whom};
 use crate::{RunView, duration, people};
+
+/// The most characters of the message of an error in a reason.
+const MAX_MESSAGE: usize = 300;
 
 /// One thing that can continue a run.
 #[derive(Clone, Debug)]
@@ -43,6 +46,19 @@ pub struct Reason {
     pub work: Option<WorkName>,
     /// Whether it is known that nobody serves it.
     pub is_unserved: bool,
+    /// The attempt that comes after a backoff, if that is waited for.
+    pub retry: Option<NextAttempt>,
+}
+
+/// The attempt that comes next, after one that has failed.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct NextAttempt {
+    /// Its number; the first one is 1.
+    pub attempt: u32,
+    /// How many attempts there may be. A person may have asked for more.
+    pub of: u32,
+    /// Why the attempt before has failed; its message may be cut.
+    pub error: Option<StepError>,
 }
 
 /// What a person or a system outside of the engine must give.
@@ -105,6 +121,7 @@ impl Reason {
             until: None,
             work: None,
             is_unserved: false,
+            retry: None,
         }
     }
 
@@ -159,6 +176,7 @@ impl Reason {
             queue: self.work.as_ref().map(|it| it.queue.clone()),
             operation: self.work.as_ref().map(|it| it.operation.clone()),
             unserved: self.is_unserved,
+            retry: self.retry.clone(),
         }
     }
 }
@@ -196,6 +214,9 @@ pub struct ReasonRow {
     /// Whether it is known that nobody serves it; absent otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unserved: bool,
+    /// The attempt that comes after a backoff, and why the one before has failed; absent otherwise. `until` is when it comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<NextAttempt>,
 }
 
 /// The kinds of work that a run waits for a worker to take.
@@ -338,15 +359,30 @@ impl Teller<'_> {
             }
             None => format!("a worker that serves {work}"),
         };
+        let retry = next_attempt(plan, state, target).filter(|_| is_later);
+        let (what, failed) = match &retry {
+            None => (who, String::new()),
+            Some(retry) => {
+                let before = phrases::attempt(retry.attempt - 1, 0);
+                let error = retry.error.as_ref().map(phrases::error);
+                let failed = error.map(|error| format!("; {before} failed: {error}"));
+                let next = phrases::attempt(retry.attempt, retry.of);
+                (
+                    format!("{next}, after a backoff"),
+                    failed.unwrap_or_default(),
+                )
+            }
+        };
         let reason = Reason {
             left: self
                 .left(visible_at)
                 .filter(|_| is_later)
                 .unwrap_or_default(),
-            more: format!("{}{nobody}", lost(state, target)),
+            more: format!("{failed}{}{nobody}", lost(state, target)),
             work: Some(work.clone()),
             is_unserved,
-            ..Reason::new("task", Some(target_name(plan, target)), who)
+            retry,
+            ..Reason::new("task", Some(target_name(plan, target)), what)
         };
         // No event says that work can be claimed: it can from `visible_at` on.
         let said = self.since.get(&target.step_ref()).copied();
@@ -447,7 +483,7 @@ impl Teller<'_> {
         let open = state.open().iter().filter(is_held);
         open.map(|at| {
             let (run, id) = (state.run_id(), plan.step_id(*at));
-            let what = "an operator: the step has failed and is held";
+            let what = "a person: the step has failed and is held";
             let how = format!("stepwell runs retry {run} --step {id}");
             let timer = state.run(*at).and_then(|run| run.timer());
             let due = timer.map(|it| it.0);
@@ -536,6 +572,34 @@ fn paused_by(view: &RunView, pause: &Event) -> Option<String> {
         Some(reason) => format!("{by} ({reason})"),
         None => by.clone(),
     })
+}
+
+/// The attempt of a target that comes after a backoff; none if no attempt has failed.
+fn next_attempt(plan: &Plan, state: &State, target: Target) -> Option<NextAttempt> {
+    let run = state.target(target).filter(|run| run.is_backing_off())?;
+    let step = plan.step(target.step_ref().step);
+    let undo = step.undo.as_ref().map(|it| &it.retry);
+    let retry = match target {
+        Target::Step(_) => &step.retry,
+        Target::Undo(_) => undo?,
+    };
+    let error = run.error().map(|error| StepError {
+        message: cut(&error.message),
+        ..error.clone()
+    });
+    Some(NextAttempt {
+        attempt: run.tries() + 1,
+        of: retry.max_executions,
+        error,
+    })
+}
+
+/// The beginning of a message: the whole one is with the step.
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
 }
 
 /// How often the work was lost before, in brackets; empty for work that never was.
