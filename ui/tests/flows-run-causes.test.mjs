@@ -230,3 +230,60 @@ test('who may not retry a held step is told which role may', async () => {
   calm(page);
   await page.done();
 });
+
+test('a moment is read under a slider that stays where it is, with durations until then', async () => {
+  const run = await server.run({ text: plan('moments', '  - stepId: slow\n    tool: { kind: shell, cmds: ["sleep 1"] }\n  - stepId: next\n    dependsOn: [slow]\n    tool: { kind: shell, cmds: ["exit 1"] }\n') });
+  await server.until(run, (it) => it.status === 'FAILED');
+  const { events } = await server.ask('GET', `/api/v1/runs/${run}/events`);
+  const started = events.find((it) => it.stepId === 'slow' && it.eventType === 'StepStarted').runSeq;
+  const page = await open(server, `#/runs/${run}?step=slow`);
+  await cause(page).waitFor();
+  const slider = page.getByLabel('Travel in time to an event');
+  const top = async () => (await slider.boundingBox()).y;
+  const before = await top();
+  await slider.fill(String(started));
+  await waits(page).getByText('At work').waitFor();
+  assert.equal(await top(), before);
+  // The moment is that of the start.
+  assert.equal(await page.getByTestId('step').locator('dt', { hasText: 'Duration' }).locator('+ dd').textContent(), '0 s');
+  calm(page);
+  await page.done();
+});
+
+test('what is searched in logs and events is in the address, and the focus goes with the chosen tab', async () => {
+  const run = await server.run({ text: plan('talks', '  - stepId: talk\n    tool: { kind: shell, cmds: ["echo one fish; echo two fish; echo red bird >&2"] }\n') });
+  await server.until(run, (it) => it.status === 'COMPLETED');
+  const page = await open(server, `#/runs/${run}?tab=logs`);
+  const lines = page.getByTestId('log').locator('[data-stream]');
+  await page.getByLabel('Search the log').fill('fish');
+  await page.getByText('2 lines').waitFor();
+  await page.waitForURL(/log=fish/);
+  await page.reload();
+  await page.getByText('2 lines').waitFor();
+  assert.equal(await page.getByLabel('Search the log').inputValue(), 'fish');
+  assert.equal(await lines.count(), 2);
+  await page.getByLabel('Search the log').fill('');
+  await page.getByLabel('only stderr').check();
+  await page.waitForURL(/stderr=1/);
+  await page.reload();
+  await page.getByText('1 line', { exact: true }).waitFor();
+  await page.getByRole('tab', { name: 'Events' }).click();
+  await page.getByLabel('Type of event').selectOption('StepCompleted');
+  await page.waitForURL(/type=StepCompleted/);
+  await page.reload();
+  await page.locator('#tab-panel [data-list] button').first().waitFor();
+  assert.equal(await page.locator('#tab-panel [data-list] button').count(), 1);
+  assert.equal(await page.getByLabel('Type of event').inputValue(), 'StepCompleted');
+  await page.getByRole('tab', { name: 'Timeline' }).click();
+  await page.keyboard.press('5');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'tab-state');
+  calm(page);
+  await page.done();
+});
+
+test('a link that was cut leads to a page that says so', async () => {
+  const page = await open(server, '#/runs/%E0%A4%A');
+  await page.getByText('RUN_UNKNOWN').first().waitFor();
+  calm(page);
+  await page.done();
+});
