@@ -282,10 +282,3 @@ test('what is searched in logs and events is in the address, and the focus goes 
   calm(page);
   await page.done();
 });
-
-test('a link that was cut leads to a page that says so', async () => {
-  const page = await open(server, '#/runs/%E0%A4%A');
-  await page.getByText('RUN_UNKNOWN').first().waitFor();
-  calm(page);
-  await page.done();
-});

@@ -6,22 +6,13 @@ export interface Route {
   query: URLSearchParams;
 }
 
-/** A part of an address. One that was cut in the middle of a code is taken as it is: its page says that there is no such thing. */
-function decoded(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
-}
-
 function read(): Route {
   const text = location.hash.replace(/^#/, '') || '/';
   const cut = text.indexOf('?');
   const path = cut < 0 ? text : text.slice(0, cut);
   return {
     path,
-    parts: path.split('/').filter(Boolean).map(decoded),
+    parts: path.split('/').filter(Boolean).map(decodeURIComponent),
     query: new URLSearchParams(cut < 0 ? '' : text.slice(cut + 1)),
   };
 }
