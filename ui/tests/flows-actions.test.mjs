@@ -265,6 +265,9 @@ test('a run is repeated with edited input, also one whose text is not registered
     const again = /run_[\w-]+/.exec(page.url())[0];
     const view = await server.until(again, (it) => it.status === 'COMPLETED');
     assert.deepEqual([view.ext.params.greeting, view.ext.params.times, view.ext.params.loud], ['Good evening', 3, true]);
+    // The new run says which one it repeats.
+    assert.equal(view.ext.repeats, run);
+    await page.getByTestId('facts').getByRole('link', { name: run }).waitFor();
   }
   calm(page);
   await page.done();
@@ -276,8 +279,8 @@ test('an event that a step waits for is sent from its wait, and one with a wrong
   await page.getByTestId('waits').getByRole('button', { name: 'Send the event' }).click();
   assert.equal(await page.getByLabel('Type').inputValue(), 'payment.done');
   await page.getByLabel('Payload, as JSON').fill('amount: 25');
-  await button(page, 'Send an event').click();
   await page.getByRole('dialog').getByText('The text is not JSON').waitFor();
+  assert.ok(await button(page, 'Send an event').isDisabled());
   await page.getByLabel('Payload, as JSON').fill('{ "amount": 25 }');
   await button(page, 'Send an event').click();
   await state(page).getByText('COMPLETED').waitFor({ timeout: 20_000 });

@@ -221,7 +221,7 @@ test('only what a role may do is offered, and a token opens a session', async ()
   await page.getByLabel('Token').fill(viewer);
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('heading', { name: 'booking' }).waitFor();
-  await page.waitForFunction(() => document.querySelector('button[title*="right `operate`"]'));
+  await page.waitForFunction(() => document.querySelector('button[title*="The role operator is needed"]'));
   assert.ok(await page.getByRole('button', { name: 'Cancel' }).isDisabled());
   assert.equal(await page.getByRole('link', { name: 'Tokens' }).count(), 0);
   const otto = await open(own, `#/runs/${run}`);

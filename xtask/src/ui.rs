@@ -57,6 +57,7 @@ const FLOWS: &[&str] = &[
     "tests/flows-lists.test.mjs",
     "tests/flows-fixed2.test.mjs",
     "tests/flows-run-more.test.mjs",
+    "tests/flows-run-causes.test.mjs",
 ];
 const TYPES: &str = "ui/src/api/schema.d.ts";
 /// The oldest Node that the tools run on.

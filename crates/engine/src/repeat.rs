@@ -26,7 +26,7 @@ pub enum AskedDefinition {
 }
 
 /// Refuses a start request whose id is that of an earlier one with other content: another definition, parameter, label, priority,
-/// project or environment. When the run is to start, who asks for it and its place in a trace are not compared: they
+/// project, environment or run that is repeated. When the run is to start, who asks for it and its place in a trace are not compared: they
 /// differ when the same is asked for again.
 pub fn check_repeated(
     source: &dyn RunSource,
@@ -100,6 +100,10 @@ fn difference(
         ),
         ("other labels", kept.labels != asked.labels),
         ("another priority", kept.priority != asked.priority),
+        (
+            "another run that it repeats",
+            state.original_run_id() != request.original_run_id.as_deref(),
+        ),
     ];
     if let Some((what, _)) = parts.iter().find(|(_, differs)| *differs) {
         return Some((*what).to_owned());

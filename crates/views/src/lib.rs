@@ -22,6 +22,7 @@ pub mod duration;
 pub mod evidence;
 pub mod people;
 pub mod phrases;
+mod reason;
 pub mod run_ext;
 mod run_view;
 pub mod snapshot;

@@ -1,202 +1,24 @@
 //! What an open run waits for, as text, with the command that continues the run.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use stepwell_dialects::words::quote;
 use stepwell_engine::rows::{BUILT_IN, served_by, target_name};
 use stepwell_engine::run_id_for;
 use stepwell_kernel::command::TimerKind;
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::event::{Body, Event, WaitKind};
+use stepwell_kernel::event::{Body, Event, StepError, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::{Plan, StepRef, Work};
 use stepwell_kernel::signal::SignalKind;
 use stepwell_kernel::state::{State, Status};
 use stepwell_kernel::time::Time;
 
-use crate::phrases::{losses, waits_for_whom};
+use crate::phrases::{self, losses, waits_for_whom};
+pub use crate::reason::{Need, NextAttempt, Reason, ReasonRow, WorkName};
 use crate::{RunView, duration, people};
 
-/// One thing that can continue a run.
-#[derive(Clone, Debug)]
-pub struct Reason {
-    pub kind: &'static str,
-    pub step: Option<String>,
-    /// What is waited for, without the step and without the time that is left.
-    what: String,
-    /// The time that is left, as `, in 5 s`; empty where nothing is counted down.
-    left: String,
-    /// What else there is to know, after the time that is left.
-    more: String,
-    /// What a person or a system outside must give; absent where the run goes on by itself.
-    pub needs: Option<Need>,
-    /// The command that gives what is waited for, where a person can give it.
-    pub command: Option<String>,
-    /// Since when it is waited for.
-    pub since: Option<Time>,
-    /// When the wait ends by itself.
-    pub until: Option<Time>,
-    /// The work that a worker must serve, if that is waited for.
-    pub work: Option<WorkName>,
-    /// Whether it is known that nobody serves it.
-    pub is_unserved: bool,
-}
-
-/// What a person or a system outside of the engine must give.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(
-    tag = "need",
-    rename_all = "snake_case",
-    rename_all_fields = "camelCase"
-)]
-pub enum Need {
-    /// A person approves or rejects.
-    Approval,
-    /// A person does the work, and says how it ended.
-    Completion,
-    /// An event of this type comes.
-    Event { event_type: String },
-    /// The child run of a step ends.
-    ChildRun { run_id: String },
-    /// An operator resumes the run.
-    Resume,
-    /// An operator retries or skips a step that has failed.
-    Repair,
-}
-
-/// The name of a kind of work, which workers serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkName {
-    pub queue: String,
-    pub operation: String,
-}
-
-impl WorkName {
-    /// How to get somebody who does the work. `server` is the address of the server, if it is known.
-    #[must_use]
-    pub fn how_to_serve(&self, server: &str) -> String {
-        match self.queue == BUILT_IN {
-            true => format!("start `stepwell worker --server {server}`"),
-            false => "start a worker that serves this queue and operation".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for WorkName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", quote(&self.queue), quote(&self.operation))
-    }
-}
-
-impl Reason {
-    fn new(kind: &'static str, step: Option<String>, what: impl Into<String>) -> Reason {
-        Reason {
-            kind,
-            step,
-            what: what.into(),
-            left: String::new(),
-            more: String::new(),
-            needs: None,
-            command: None,
-            since: None,
-            until: None,
-            work: None,
-            is_unserved: false,
-        }
-    }
-
-    fn by(mut self, command: String) -> Reason {
-        self.command = Some(command);
-        self
-    }
-
-    fn needs(mut self, need: Need) -> Reason {
-        self.needs = Some(need);
-        self
-    }
-
-    fn until(mut self, until: Option<Time>) -> Reason {
-        self.until = until;
-        self
-    }
-
-    /// What is waited for, without the command.
-    #[must_use]
-    pub fn says(&self) -> String {
-        let Reason {
-            what, left, more, ..
-        } = self;
-        match &self.step {
-            Some(step) => format!("{step}: {what}{left}{more}"),
-            None => format!("{what}{left}{more}"),
-        }
-    }
-
-    /// What is waited for, with the command that gives it.
-    #[must_use]
-    pub fn text(&self) -> String {
-        match &self.command {
-            Some(command) => format!("{} (`{command}`)", self.says()),
-            None => self.says(),
-        }
-    }
-
-    #[must_use]
-    pub fn row(&self) -> ReasonRow {
-        ReasonRow {
-            kind: self.kind.to_owned(),
-            step_id: self.step.clone(),
-            text: self.text(),
-            says: self.says(),
-            what: format!("{}{}", self.what, self.more),
-            needs: self.needs.clone(),
-            command: self.command.clone(),
-            since: self.since.map(Time::to_rfc3339),
-            until: self.until.map(Time::to_rfc3339),
-            queue: self.work.as_ref().map(|it| it.queue.clone()),
-            operation: self.work.as_ref().map(|it| it.operation.clone()),
-            unserved: self.is_unserved,
-        }
-    }
-}
-
-/// One thing that can continue a run, for programs.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ReasonRow {
-    /// What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`;
-    /// `limit`: a time that comes only if nothing else does before.
-    pub kind: String,
-    /// The step that waits; null if the whole run does.
-    pub step_id: Option<String>,
-    /// What is waited for, with the command that gives it.
-    pub text: String,
-    /// What is waited for, without the command.
-    pub says: String,
-    /// What is waited for, without the command, the step and the time that is left.
-    pub what: String,
-    /// What a person or a system outside must give; absent where the run goes on by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub needs: Option<Need>,
-    /// The command that gives what is waited for, where a person can give it.
-    pub command: Option<String>,
-    /// Since when it is waited for.
-    pub since: Option<String>,
-    /// When the wait ends by itself.
-    pub until: Option<String>,
-    /// The queue that a worker must serve, if that is waited for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<String>,
-    /// The operation that a worker must serve, if that is waited for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<String>,
-    /// Whether it is known that nobody serves it; absent otherwise.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unserved: bool,
-}
+/// The most characters of the message of an error in a reason.
+const MAX_MESSAGE: usize = 300;
 
 /// The kinds of work that a run waits for a worker to take.
 #[must_use]
@@ -338,15 +160,30 @@ impl Teller<'_> {
             }
             None => format!("a worker that serves {work}"),
         };
+        let retry = next_attempt(plan, state, target).filter(|_| is_later);
+        let (what, failed) = match &retry {
+            None => (who, String::new()),
+            Some(retry) => {
+                let before = phrases::attempt(retry.attempt - 1, 0);
+                let error = retry.error.as_ref().map(phrases::error);
+                let failed = error.map(|error| format!("; {before} failed: {error}"));
+                let next = phrases::attempt(retry.attempt, retry.of);
+                (
+                    format!("{next}, after a backoff"),
+                    failed.unwrap_or_default(),
+                )
+            }
+        };
         let reason = Reason {
             left: self
                 .left(visible_at)
                 .filter(|_| is_later)
                 .unwrap_or_default(),
-            more: format!("{}{nobody}", lost(state, target)),
+            more: format!("{failed}{}{nobody}", lost(state, target)),
             work: Some(work.clone()),
             is_unserved,
-            ..Reason::new("task", Some(target_name(plan, target)), who)
+            retry,
+            ..Reason::new("task", Some(target_name(plan, target)), what)
         };
         // No event says that work can be claimed: it can from `visible_at` on.
         let said = self.since.get(&target.step_ref()).copied();
@@ -447,7 +284,7 @@ impl Teller<'_> {
         let open = state.open().iter().filter(is_held);
         open.map(|at| {
             let (run, id) = (state.run_id(), plan.step_id(*at));
-            let what = "an operator: the step has failed and is held";
+            let what = "a person: the step has failed and is held";
             let how = format!("stepwell runs retry {run} --step {id}");
             let timer = state.run(*at).and_then(|run| run.timer());
             let due = timer.map(|it| it.0);
@@ -536,6 +373,34 @@ fn paused_by(view: &RunView, pause: &Event) -> Option<String> {
         Some(reason) => format!("{by} ({reason})"),
         None => by.clone(),
     })
+}
+
+/// The attempt of a target that comes after a backoff; none if no attempt has failed.
+fn next_attempt(plan: &Plan, state: &State, target: Target) -> Option<NextAttempt> {
+    let run = state.target(target).filter(|run| run.is_backing_off())?;
+    let step = plan.step(target.step_ref().step);
+    let undo = step.undo.as_ref().map(|it| &it.retry);
+    let retry = match target {
+        Target::Step(_) => &step.retry,
+        Target::Undo(_) => undo?,
+    };
+    let error = run.error().map(|error| StepError {
+        message: cut(&error.message),
+        ..error.clone()
+    });
+    Some(NextAttempt {
+        attempt: run.tries() + 1,
+        of: retry.max_executions,
+        error,
+    })
+}
+
+/// The beginning of a message: the whole one is with the step.
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
 }
 
 /// How often the work was lost before, in brackets; empty for work that never was.

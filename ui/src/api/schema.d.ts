@@ -2748,6 +2748,21 @@ export interface components {
             /** @description Defaults for the run's parameters; the start request is merged over them. */
             workload?: unknown;
         };
+        /** @description The attempt that comes next, after one that has failed. */
+        NextAttempt: {
+            /**
+             * Format: uint32
+             * @description Its number; the first one is 1.
+             */
+            attempt: number;
+            /** @description Why the attempt before has failed; its message may be cut. */
+            error: components["schemas"]["StepError"] | null;
+            /**
+             * Format: uint32
+             * @description How many attempts there may be. A person may have asked for more.
+             */
+            of: number;
+        };
         /** @description How a denied token is treated. */
         OnDenied: "pending" | "discard";
         /** @description What happens when a step has failed and is not retried again. */
@@ -3187,6 +3202,8 @@ export interface components {
             operation?: string | null;
             /** @description The queue that a worker must serve, if that is waited for. */
             queue?: string | null;
+            /** @description The attempt that comes after a backoff, and why the one before has failed; absent otherwise. `until` is when it comes. */
+            retry?: components["schemas"]["NextAttempt"] | null;
             /** @description What is waited for, without the command. */
             says: string;
             /** @description Since when it is waited for. */
@@ -5078,6 +5095,11 @@ export interface components {
              */
             priority?: number;
             project?: string | null;
+            /**
+             * @description The id of the run that the new run repeats, with other parameters or another definition: a run of the same tenant. The
+             *     new run says so, as a run does that RETRY_RUN has made.
+             */
+            repeats?: string | null;
             /**
              * @description An id that the caller chooses: a second start of the same definition with the same id gets the same run. The header
              *     `Idempotency-Key` does the same.

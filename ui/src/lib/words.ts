@@ -73,7 +73,7 @@ export function lookOrPlain(word: string | null | undefined): Look {
 
 /** How far the undo of a step is, as the end of a sentence about the step. */
 export function undoWord(word: string): string {
-  const words: Record<string, string> = { due: 'will be undone', running: 'is being undone', done: 'was undone', failed: 'could not be undone', not_compensable: 'cannot be undone: it has no undo', not_run: 'was not undone: the undoing stopped before it' };
+  const words: Record<string, string> = { due: 'will be undone', running: 'is being undone', done: 'was undone', failed: 'could not be undone', not_compensable: 'cannot be undone: its definition says so', not_run: 'was not undone: the undoing stopped before it' };
   return words[word] ?? word.replace(/_/g, ' ');
 }
 
@@ -83,6 +83,7 @@ interface Waits {
   until?: string | null;
   needs?: { need: string } | null;
   unserved?: boolean;
+  retry?: object | null;
 }
 
 /** The look of a step that waits for somebody or for a time: the words of some languages say `running` or `pending` then. */

@@ -85,3 +85,11 @@ describe('graph', () => {
     expect(new Set(places.map((it) => `${it.x}/${it.y}`)).size).toBe(count);
   });
 });
+
+it('a pause of the run ends when the run goes on or is stopped', () => {
+  const of = (runSeq: number, eventType: string, at: string) => ({ runSeq, eventType, emittedAt: `2026-01-01T00:00:${at}Z`, ext: {} }) as unknown as RunEvent;
+  const at = (seconds: number) => Date.parse('2026-01-01T00:00:00Z') + seconds * 1000;
+  const events = [of(1, 'RunStarted', '00'), of(2, 'RunPaused', '10'), of(3, 'RunResumed', '20'), of(4, 'RunPaused', '30')];
+  expect(barsOf(events).pauses).toEqual([{ from: at(10), until: at(20) }, { from: at(30) }]);
+  expect(barsOf([...events, of(5, 'RunStopping', '40')]).pauses[1]).toEqual({ from: at(30), until: at(40) });
+});

@@ -21,8 +21,16 @@ export interface BarRow {
 
 const time = (text: unknown) => (typeof text === 'string' ? Date.parse(text) : NaN);
 
+/** A time in which the run was paused. */
+export interface Pause {
+  from: number;
+  /** Absent: it goes on. */
+  until?: number;
+}
+
 export interface Bars {
   rows: BarRow[];
+  pauses: Pause[];
   from: number;
   until: number;
   count: number;
@@ -31,6 +39,7 @@ export interface Bars {
 export function barsOf(events: RunEvent[]): Bars {
   const rows = new Map<string, BarRow>();
   const open = new Map<string, Bar>();
+  const pauses: Pause[] = [];
   let from = Infinity;
   let until = -Infinity;
   let count = 0;
@@ -63,6 +72,11 @@ export function barsOf(events: RunEvent[]): Bars {
     if (Number.isNaN(at)) continue;
     if (at < from) from = at;
     if (at > until) until = at;
+    const last = pauses[pauses.length - 1];
+    if (event.eventType === 'RunPaused') {
+      if (!last || last.until !== undefined) pauses.push({ from: at });
+      // A run that is stopped is paused no longer.
+    } else if (/^Run(Resumed|Stopping|Cancelled|Failed|Completed)$/.test(event.eventType) && last) last.until ??= at;
     const step = event.stepId;
     if (!step) continue;
     const ext = event.ext;
@@ -120,7 +134,7 @@ export function barsOf(events: RunEvent[]): Bars {
         break;
     }
   }
-  return { rows: [...rows.values()], from, until, count };
+  return { rows: [...rows.values()], pauses, from, until, count };
 }
 
 /** A row of the list: a loop says how many items it has, and whether they are listed below it. */

@@ -2,7 +2,7 @@
 // stream, and a gap in their numbers makes the run STALE until it was read again from the watermark.
 import { api, Problem, type Schemas } from '../api/client';
 import { Stream } from '../api/stream.svelte';
-import { visitOf } from './steps';
+import { failedAt, failureOf, visitOf } from './steps';
 
 export type RunView = Schemas['RunView'];
 export type StepView = Schemas['VisitRow'];
@@ -46,17 +46,8 @@ export class RunModel {
   ended = $derived(!!this.view && ['COMPLETED', 'FAILED', 'CANCELLED'].includes(this.view.status));
   steps = $derived(new Map((this.shown?.ext.steps ?? []).map((it) => [it.stepId, it])));
 
-  /** The failure that ended the run, or holds it: that of a whole step rather than that of one of its items. */
-  failure = $derived.by(() => {
-    const failures = this.seen.filter((it) => it.eventType === 'StepFailed' && it.stepId);
-    const own = failures.filter((it) => !it.ext.cancelled);
-    return own.findLast((it) => !/\[\d+\]$/.test(it.stepId ?? '')) ?? own[own.length - 1] ?? failures[failures.length - 1];
-  });
-  /** The step of the failure, and the item of it that failed, if it is a loop. */
-  failedAt = $derived.by(() => {
-    const step = this.failure?.stepId;
-    return step && (this.seen.findLast((it) => it.eventType === 'StepFailed' && it.stepId?.startsWith(`${step}[`))?.stepId ?? step);
-  });
+  failure = $derived(failureOf(this.seen));
+  failedAt = $derived(failedAt(this.seen, this.failure));
   /** What open visits wait for, where it is somebody outside or a time: a worker at work is no wait. */
   waiting = $derived.by(() => {
     const found = new Map<string, Reason>();
@@ -109,7 +100,7 @@ export class RunModel {
       void this.ask();
     } catch (error) {
       if (error instanceof Problem) this.problem = error;
-      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503)) this.begin = setTimeout(() => void this.start(), 1500);
+      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503 || this.isExpected(error))) this.begin = setTimeout(() => void this.start(), 1500);
       return;
     }
     try {
@@ -120,6 +111,11 @@ export class RunModel {
     this.reading = false;
     if (this.closed) return;
     this.open();
+  }
+  private readonly opened = Date.now();
+  /** A run that was asked for a moment ago is there a moment later: an unknown run is looked for again for a while. */
+  private isExpected(error: Problem): boolean {
+    return error.status === 404 && Date.now() - this.opened < 20_000;
   }
   private open() {
     this.stream?.close();

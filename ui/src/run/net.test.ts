@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { firstView, found, MARGIN, type Layout } from './net';
+import { firstView, found, HEIGHT, MARGIN, READABLE, WIDTH, type Layout } from './net';
 
 const steps = [
   { id: 'load', name: 'load', word: 'SUCCESS' },
@@ -15,10 +15,15 @@ test('a step is found by its name, or by its state', () => {
   expect(found(steps, 'nothing')).toEqual([]);
 });
 
-test('a large graph begins at its left edge, and is not too small to be seen', () => {
-  const drawn: Layout = { places: [{ x: 0, y: -1000 }, { x: 11_784, y: 938 }], labels: [], down: false, width: 12_000, height: 2000 };
-  const view = firstView(drawn, { width: 1000, height: 500 });
-  expect(view.zoom).toBe(0.3);
-  expect(view.x).toBe(MARGIN);
-  expect(view.y - 1000 * view.zoom).toBe(MARGIN);
+test('a large graph begins with the step that is looked for, large enough to be read', () => {
+  const drawn: Layout = { places: [{ x: 0, y: -1000 }, { x: 11_784, y: 938 }, { x: 6000, y: 0 }], labels: [], down: false, width: 12_000, height: 2000 };
+  const room = { width: 1000, height: 500 };
+  const first = firstView(drawn, room);
+  expect(first.zoom).toBe(READABLE);
+  // The first step is at the edge of the graph: nothing is seen beyond it.
+  expect(first.x).toBe(MARGIN);
+  expect(first.y - 1000 * first.zoom).toBe(MARGIN);
+  const middle = firstView(drawn, room, 2);
+  expect(middle.x + (6000 + WIDTH / 2) * middle.zoom).toBeCloseTo(500);
+  expect(middle.y + (HEIGHT / 2) * middle.zoom).toBeCloseTo(250);
 });

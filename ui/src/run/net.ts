@@ -224,11 +224,21 @@ export function found(steps: Findable[], text: string): Findable[] {
   return ranked.sort((a, b) => a.rank - b.rank).map(({ it }) => it);
 }
 
-/** How a large graph is shown at first: from its left edge, as small as it must be, but not smaller than can be told apart. */
-export function firstView(drawn: Layout, room: { width: number; height: number }) {
-  const zoom = Math.max(0.3, zoomOf(drawn, room));
-  const top = Math.min(...drawn.places.map((it) => it.y));
-  const left = Math.min(...drawn.places.map((it) => it.x));
-  const height = drawn.height * zoom;
-  return { x: MARGIN - left * zoom, y: height > room.height - 2 * MARGIN ? MARGIN - top * zoom : (room.height - height) / 2 - top * zoom, zoom };
+/** How large the steps of a graph must be drawn for their names to be read. */
+export const READABLE = 0.7;
+
+/** How a large graph is shown at first: all of it if it can be read, else what is around a step, as large as can be read and
+ * without room beyond the edges of the graph. `above` is kept free above its first row. */
+export function firstView(drawn: Layout, room: { width: number; height: number }, focus = 0, above = 0) {
+  const zoom = Math.max(READABLE, zoomOf(drawn, room));
+  const place = drawn.places[focus] ?? { x: 0, y: 0 };
+  const along = (size: number, begin: number, length: number, middle: number, before = MARGIN) => {
+    if (length * zoom <= size - MARGIN - before) return (size - length * zoom) / 2 - begin * zoom;
+    return Math.min(before - begin * zoom, Math.max(size - MARGIN - (begin + length) * zoom, size / 2 - middle * zoom));
+  };
+  return {
+    x: along(room.width, Math.min(...drawn.places.map((it) => it.x)), drawn.width, place.x + WIDTH / 2),
+    y: along(room.height, Math.min(...drawn.places.map((it) => it.y)), drawn.height, place.y + HEIGHT / 2, MARGIN + above),
+    zoom,
+  };
 }

@@ -1,6 +1,7 @@
 //! What people and programs do to a run: signals, cancel, approve, complete a step, patch ctx.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -32,6 +33,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(complete))
         .routes(routes!(patch_ctx))
 }
+
+/// How long the answer to RETRY_RUN waits for the run that it speaks of.
+const UNTIL_CREATED: Duration = Duration::from_secs(2);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What came of a command to a run.
 #[derive(Debug, Serialize, ToSchema)]
@@ -149,10 +155,25 @@ async fn signal(
     let mut answer = Answer::of(&run, &reply)?;
     if name == SignalKind::RetryRun.name() {
         // The id of the new run is derived from the id of the signal.
-        answer.repeated_as = Some(run_id_for(&format!("{run}|RETRY_RUN|{signal_id}")));
+        let again = run_id_for(&format!("{run}|RETRY_RUN|{signal_id}"));
+        // Longer than this takes only an engine that has much to do: the signal is accepted, and the run comes.
+        let _ = tokio::time::timeout(UNTIL_CREATED, created(&app, &again)).await;
+        answer.repeated_as = Some(again);
     }
     answer.signal_id = Some(signal_id);
     Ok(Json(answer))
+}
+
+/// Waits until a run that the engine creates after the commit of a signal can be read: who is told its id looks at it next.
+async fn created(app: &App, run: &str) {
+    loop {
+        let id = run.to_owned();
+        // A store that does not answer is told to who reads the run.
+        match app.ask(move |store| store.find(&id)).await {
+            Ok(None) => tokio::time::sleep(LOOK).await,
+            Ok(Some(_)) | Err(_) => return,
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]

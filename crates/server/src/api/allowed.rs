@@ -5,8 +5,10 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
+use stepwell_kernel::command::Role;
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::rejection::Code;
+use stepwell_kernel::signal::SignalKind;
 use stepwell_views::allowed::{Action, actions};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -57,10 +59,10 @@ impl RunAction {
             true => action
                 .refused
                 .map(|it| (it.code.name().to_owned(), it.message)),
-            false => {
-                let what = format!("the right `{}` is needed", right.name());
-                Some((Code::AuthzDenied.name().to_owned(), what))
-            }
+            false => Some((
+                Code::AuthzDenied.name().to_owned(),
+                lacks(action.name, right),
+            )),
         };
         let (code, detail) = refused.unzip();
         RunAction {
@@ -70,6 +72,16 @@ impl RunAction {
             code,
             detail,
         }
+    }
+}
+
+/// What a caller lacks who lacks the right. Some signals need a greater role than the one that has the right: that role is told,
+/// so that nobody asks for a role that would not do.
+fn lacks(action: &str, right: Right) -> String {
+    let role = SignalKind::from_name(action).map(SignalKind::role);
+    match role.filter(|role| *role > Role::Operator) {
+        Some(role) => format!("{action} needs the role {role:?}").to_lowercase(),
+        None => format!("the right `{}` is needed", right.name()),
     }
 }
 

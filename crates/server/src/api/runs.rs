@@ -79,6 +79,10 @@ struct StartRun {
     /// The run does not start before this time, as `2026-03-01T08:00:00Z`.
     #[serde(default)]
     start_at: Option<String>,
+    /// The id of the run that the new run repeats, with other parameters or another definition: a run of the same tenant. The
+    /// new run says so, as a run does that RETRY_RUN has made.
+    #[serde(default)]
+    repeats: Option<String>,
     /// How many seconds to wait for the end of the run, at most 50; the answer then has the snapshot of the run.
     #[serde(default)]
     wait_seconds: u64,
@@ -252,6 +256,15 @@ async fn start(
         // Whose run it is decides who may repeat it.
         app.find(&caller, run).await?;
     }
+    if let Some(run) = &body.repeats {
+        let first = app.row(&caller, run).await?;
+        if first.tenant != context.tenant_id {
+            return Err(ApiProblem::bad_request(format!(
+                "repeats: run {run} is of the tenant `{}`, and the new run of `{}`",
+                first.tenant, context.tenant_id
+            )));
+        }
+    }
     let is_named = body.project.is_some() || caller.project.is_some();
     let (plan, changed) = match definition.known_plan(&app, &context)? {
         Some(plan) => (plan, None),
@@ -289,6 +302,7 @@ async fn start(
         // A run that fails before it starts does so now.
         start_after: start_after.filter(|_| changed.is_none()),
         fetched_sha256: changed,
+        original_run_id: body.repeats,
         ..StartRequest::default()
     };
     let repeated = Repeated {

@@ -20,6 +20,17 @@ steps:
 /// A step of a worker that the user writes.
 const OTHER: &str = "workflowType: parcels\nworkflowVersion: 1\nsteps:\n  - {stepType: SHIP}\n";
 
+/// A step that fails, and is executed again a minute later.
+const FLAKY: &str = "
+workflowType: flaky
+workflowVersion: 1
+steps:
+  - stepType: FLAKY
+    tool: {kind: shell, cmds: [\"exit 1\"]}
+    maxAttempts: 4
+    backoff: {initial: 60s, max: 120s}
+";
+
 /// A process of the test, and what it writes to standard error.
 struct Process {
     child: Child,
@@ -151,6 +162,35 @@ fn who_waits_for_a_worker_is_told_that_there_is_none() {
     let told = run.lines();
     let told = told.iter().filter(|it| it.contains("nobody serves"));
     assert_eq!(told.count(), 1, "it is said once");
+}
+
+#[test]
+fn who_waits_for_a_retry_is_told_what_failed_and_when_the_next_attempt_comes() {
+    let server = TestServer::start();
+    let run = server.start_run(FLAKY, &json!({}));
+    let retry = |it: &&Json| it["retry"].is_object();
+    let seen = until(
+        || reasons(&server, &run),
+        |all| all.iter().any(|it| retry(&it)),
+    );
+    let reason = seen.iter().find(retry).unwrap();
+    assert_eq!(
+        (
+            &reason["retry"]["attempt"],
+            &reason["retry"]["of"],
+            &reason["retry"]["error"]["code"],
+            reason["until"].is_string(),
+        ),
+        (&json!(2), &json!(4), &json!("SHELL_EXIT"), true),
+        "{reason}"
+    );
+    let says = reason["says"].as_str().unwrap();
+    for part in [
+        "FLAKY: attempt 2 of 4, after a backoff, in ",
+        "; attempt 1 failed: SHELL_EXIT",
+    ] {
+        assert!(says.contains(part), "{says}");
+    }
 }
 
 #[test]

@@ -71,6 +71,9 @@ fn a_repetition_that_cannot_be_created_is_refused(place: Place) {
     let (status, first) = retry("s1");
     assert_eq!(status, 200, "{first}");
     let second = first["repeatedAs"].as_str().unwrap().to_owned();
+    // Who is told the id can look at the run at once.
+    let (status, seen) = asked(server.get(&format!("/api/v1/runs/{second}")));
+    assert_eq!(status, 200, "{seen}");
     server.wait_for(&second, |it| it["status"] == "RUNNING");
     // The same signal again is the same run, and another one finds the key taken.
     let (status, again) = retry("s1");

@@ -1,8 +1,9 @@
-//! Start requests with an id that was used before: the same content finds the first run, other content is refused.
+//! Start requests with an id that was used before: the same content finds the first run, other content is refused. Start
+//! requests that repeat a run.
 
 use serde_json::{Value as Json, json};
 
-use crate::access::{bearer, token};
+use crate::access::{bearer, controlled, token};
 use crate::harness::{TestServer, asked};
 use crate::stores::{Place, on_each_store};
 use crate::workers::servers;
@@ -156,4 +157,69 @@ fn the_request_ids_of_tenants_are_apart(place: Place) {
         let (status, answer) = asked(bearer(server.post("/api/v1/runs", &body), &token));
         assert_eq!(status, 201, "{tenant}: {answer}");
     }
+}
+
+#[test]
+fn a_run_says_which_run_it_repeats() {
+    let server = TestServer::start();
+    let (_, first) = started(&server, &json!({ "definition": { "text": NAMED } }));
+    let first = first["runId"].as_str().unwrap();
+    // Whichever definition the new run has.
+    for definition in [
+        json!({ "run": first }),
+        json!({ "text": NAMED.replace("SAY", "SHOUT") }),
+    ] {
+        let body = json!({ "definition": definition, "repeats": first, "params": { "n": 2 } });
+        let (status, again) = started(&server, &body);
+        assert_eq!(status, 201, "{again}");
+        let run = again["runId"].as_str().unwrap();
+        let seen = server.wait_for(run, |seen| seen["status"] == "COMPLETED");
+        assert_eq!(seen["ext"]["repeats"], first, "{seen}");
+    }
+    let unknown = json!({ "definition": { "text": NAMED }, "repeats": "run_none" });
+    let (status, refused) = started(&server, &unknown);
+    assert_eq!(
+        (status, &refused["code"]),
+        (404, &json!("RUN_UNKNOWN")),
+        "{refused}"
+    );
+    // It is content of the request.
+    let body = json!({ "definition": { "text": NAMED }, "requestId": "r-1", "repeats": first });
+    assert_eq!(started(&server, &body).0, 201);
+    assert_eq!(started(&server, &body).0, 200);
+    let (status, refused) = started(&server, &with(&body, "repeats", Json::Null));
+    assert_eq!(status, 409, "{refused}");
+    assert!(
+        refused["detail"].to_string().contains("repeats"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_run_of_another_tenant_is_not_repeated() {
+    let server = controlled();
+    let operator = |tenant: &[&str]| {
+        let args = [&["ada", "--role", "operator"], tenant].concat();
+        token(&server.folder, &args)
+    };
+    let acme = operator(&["--tenant", "acme"]);
+    let body = json!({ "definition": { "text": NAMED } });
+    let (status, first) = asked(bearer(server.post("/api/v1/runs", &body), &acme));
+    assert_eq!(status, 201, "{first}");
+    let body = with(&body, "repeats", first["runId"].clone());
+    let (status, own) = asked(bearer(server.post("/api/v1/runs", &body), &acme));
+    assert_eq!(status, 201, "{own}");
+    let globex = operator(&["--tenant", "globex"]);
+    let (status, refused) = asked(bearer(server.post("/api/v1/runs", &body), &globex));
+    assert_eq!(
+        (status, &refused["code"]),
+        (404, &json!("RUN_UNKNOWN")),
+        "{refused}"
+    );
+    // Who may act for all tenants sees the run, and may not repeat it for another tenant.
+    let all = operator(&[]);
+    let body = with(&body, "tenant", json!("globex"));
+    let (status, refused) = asked(bearer(server.post("/api/v1/runs", &body), &all));
+    assert_eq!(status, 400, "{refused}");
+    assert!(refused["detail"].to_string().contains("acme"), "{refused}");
 }

@@ -91,6 +91,14 @@ fn what_may_be_done_is_what_the_kernel_would_do() {
     assert_eq!(of(&checker, "COMPLETE")["allowed"], true, "{checker}");
     let viewer = actions("vera", "viewer");
     assert_eq!(of(&viewer, "PAUSE")["code"], "AUTHZ_DENIED", "{viewer}");
+    // A role that would not do is not asked for.
+    for role in ["viewer", "operator"] {
+        let seen = of(&actions("vera", role), "RETRY_STEP");
+        assert_eq!(
+            seen["detail"], "retry_step needs the role engineer",
+            "{role}"
+        );
+    }
     // Nothing was changed by asking.
     let (_, events) = asked(server.get(&format!("/api/v1/runs/{run}/events")));
     assert!(!events.to_string().contains("Signal"), "{events}");
