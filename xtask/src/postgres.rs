@@ -20,7 +20,7 @@ Usage: cargo xtask test [ARGS of cargo test]
 
 Without ARGS: `cargo test --workspace --locked`. The tests find the server in
 STEPWELL_TEST_POSTGRES: yours if it is set, else a private cluster that is removed afterwards.
-`cargo xtask postgres --help` says what that needs. Python 3, Redis and DuckDB are found, or installed as root
+RUST_TEST_THREADS is twice the number of cores unless you set it. `cargo xtask postgres --help` says what that needs. Python 3, Redis and DuckDB are found, or installed as root
 on Debian; without DuckDB the tests of its tool are skipped.
 ";
 
@@ -45,7 +45,18 @@ pub(crate) fn test(repo: &Repo, args: &[String]) -> Result<()> {
     words.extend(args.iter().map(String::as_str));
     let mut command = repo.cargo(&words);
     command.envs(programs::variables(repo)?);
+    if std::env::var_os(THREADS).is_none() {
+        command.env(THREADS, threads().to_string());
+    }
     with_server(command)
+}
+
+/// How many tests of a binary run at the same time.
+const THREADS: &str = "RUST_TEST_THREADS";
+
+/// Twice the cores: tests with processes and servers wait for most of their time.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get) * 2
 }
 
 pub(crate) fn run(_: &Repo, args: &[String]) -> Result<()> {

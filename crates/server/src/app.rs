@@ -205,6 +205,16 @@ impl App {
         self.ask(move |store| caller.find(store, &run)).await
     }
 
+    /// Whether the engine outside that moves a run is known not to: it does not answer, or nobody serves it.
+    pub(crate) fn lacks_engine(&self, view: &RunView) -> bool {
+        let Some(engine) = view.state.engine() else {
+            return false;
+        };
+        let standings = self.engines.iter().flat_map(|it| it.standings());
+        let mut own = standings.filter(|it| it.engine == engine);
+        own.any(|it| !it.ready) || self.unserved.has(view.state.run_id())
+    }
+
     /// Raises an alert that is about no run, unless it was raised lately: every server finds the same, also after a restart.
     /// May block.
     pub(crate) fn alert(&self, code: &str, message: String) {

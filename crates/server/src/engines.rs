@@ -153,6 +153,11 @@ impl UnservedRuns {
         stuck.map(|(run, it)| (*run, it.clone())).collect()
     }
 
+    /// Whether a run is one of them.
+    pub(crate) fn has(&self, run_id: &str) -> bool {
+        self.stuck().iter().any(|(_, it)| &*it.run_id == run_id)
+    }
+
     /// What everyone may know of them, one sentence for each engine.
     pub(crate) fn notices(&self) -> Vec<String> {
         let mut engines: BTreeMap<String, usize> = BTreeMap::new();

@@ -147,11 +147,15 @@ impl Teller<'_> {
         let work = work_of(plan, target);
         let is_later = visible_at > self.now;
         let is_unserved = self.unserved.contains(&work);
-        let nobody = match is_unserved {
-            true => format!("; nobody serves it now: {}", work.how_to_serve("URL")),
-            false => String::new(),
+        let engine = engine_outside(state).filter(|_| work.queue == BUILT_IN);
+        let nobody = match (is_unserved, engine) {
+            (true, Some(_)) => {
+                "; the engine does not answer, or nobody serves it: `stepwell engines --server URL` says why".to_owned()
+            }
+            (true, None) => format!("; nobody serves it now: {}", work.how_to_serve("URL")),
+            (false, _) => String::new(),
         };
-        let who = match engine_outside(state).filter(|_| work.queue == BUILT_IN) {
+        let who = match engine {
             Some(engine) => {
                 format!("the engine `{engine}`, which gives the step to a process that serves it")
             }
@@ -180,7 +184,8 @@ impl Teller<'_> {
                 .filter(|_| is_later)
                 .unwrap_or_default(),
             more: format!("{failed}{}{nobody}", lost(state, target)),
-            work: Some(work.clone()),
+            // A worker is no help where an engine outside has the work.
+            work: (engine.is_none() || !is_unserved).then(|| work.clone()),
             is_unserved,
             retry,
             ..Reason::new("task", Some(target_name(plan, target)), what)

@@ -501,6 +501,12 @@ impl<'a> Door<'a> {
             self.count(&waits, "StepStarted")? == 0,
             "a step started without the engine"
         );
+        let path = format!("/api/v1/runs/{second}/explain");
+        let explained = self.ask("GET", &path, None)?.to_string();
+        ensure!(
+            explained.contains("the engine does not answer"),
+            "{explained}"
+        );
         let alerts = self.ask("GET", "/api/v1/alerts", None)?;
         ensure!(
             alerts.to_string().contains("ENGINE_UNREACHABLE"),

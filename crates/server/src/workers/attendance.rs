@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stepwell_engine::coordinator::Serves;
+use stepwell_engine::rows::BUILT_IN;
 use stepwell_engine::store::{DocumentFilter, NewDocument, Store, StoreError, TaskRow};
 use stepwell_kernel::time::Time;
 use stepwell_views::RunView;
@@ -111,6 +112,11 @@ impl Attendance {
         view: &RunView,
     ) -> Result<Vec<WorkName>, ApiProblem> {
         let mut wanted = why::work_needed(view);
+        if app.lacks_engine(view) {
+            // Only the engine outside gives the work of tools to somebody.
+            wanted.retain(|it| it.queue == BUILT_IN);
+            return Ok(wanted);
+        }
         wanted.retain(|it| !self.serves.has(&it.queue, &it.operation));
         if wanted.is_empty() {
             return Ok(wanted);

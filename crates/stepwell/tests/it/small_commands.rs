@@ -189,12 +189,13 @@ fn commands_that_only_print_end_quietly_without_a_reader() {
         &["engines"][..],
         &["engines", "-o", "json"],
         &["explain", "STEP_UNDEFINED"],
-        &["schema", "plan"],
+        &["plan", "examples/plan/backup.yaml"],
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_stepwell"));
-        let end = command.args(args).stdout(writer).output().unwrap();
+        let end = command.args(args).current_dir(root()).stdout(writer);
+        let end = end.output().unwrap();
         let said = String::from_utf8_lossy(&end.stderr);
         assert_eq!((end.status.code(), &*said), (Some(141), ""), "{args:?}");
     }
