@@ -2,7 +2,7 @@
 // every letter there is.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { calm, closeBrowser, open, Served } from './support.mjs';
+import { calm, closeBrowser, open, plan, Served } from './support.mjs';
 
 let server;
 before(async () => {
@@ -58,4 +58,30 @@ test('a start form keeps the lines of a text, sends a text that was emptied, and
   assert.deepEqual([second.long, second.short, second.from, second.more], ['line one\nline two', 'from JSON', 'Eve', [1]]);
   calm(page);
   await page.done();
+});
+
+test('a row of runs has the name, whatever its version is, and the end of the id, also beside a business key', async () => {
+  const own = await new Served().start();
+  const version = '2026.11.18-build.4711+sha.0123456789abcdef0123456789abcdef01234567';
+  const long = await own.run({ text: plan('nightly-import', '  - { stepId: a, tool: { kind: noop } }\n').replace('planVersion: 1.0.0', `planVersion: "${version}"`) }, {}, { labels: { team: 'blue' } });
+  const keyed = await own.run({ text: 'workflowType: onboard\nworkflowVersion: 1\nbizKey: "{{ workload.customer }}"\nsteps:\n  - stepType: KYC\n    waitFor: { event: kyc.done }\n' }, { customer: 'ACME-7' });
+  for (const width of [1024, 1280, 1360]) {
+    const page = await open(own, '#/runs', { width, height: 800 });
+    const row = (run) => page.getByRole('row').filter({ has: page.getByLabel(`Select ${run}`) });
+    await row(keyed).getByText('ACME-7').waitFor();
+    for (const run of [long, keyed]) {
+      await row(run).locator('[data-cell=run]').getByText(`…${run.slice(-12)}`, { exact: true }).waitFor();
+      for (const cell of await row(run).locator('[data-cell=run] span, [data-cell=name] a').all()) assert.ok(await cell.evaluate((it) => it.scrollWidth <= it.clientWidth), `${await cell.textContent()} is cut, ${width}`);
+      // No cell is over another, and all of them are in the row.
+      const boxes = (await row(run).getByRole('cell').evaluateAll((all) => all.map((it) => it.getBoundingClientRect().toJSON()))).filter((it) => it.width);
+      boxes.sort((a, b) => a.left - b.left);
+      for (let i = 1; i < boxes.length; i++) assert.ok(boxes[i].left >= boxes[i - 1].right, `${width}: ${JSON.stringify(boxes)}`);
+      assert.ok(boxes.at(-1).right <= (await row(run).evaluate((it) => it.getBoundingClientRect().right)), `${width}`);
+    }
+    const drawn = await row(long).locator('[data-cell=name]').evaluate((it) => [...it.children].map((part) => part.getBoundingClientRect().right <= it.getBoundingClientRect().right + 1));
+    assert.deepEqual(drawn, [true, true], 'the version is in its column');
+    calm(page);
+    await page.done();
+  }
+  await own.stop();
 });
