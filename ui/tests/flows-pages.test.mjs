@@ -85,3 +85,58 @@ test('a row of runs has the name, whatever its version is, and the end of the id
   }
   await own.stop();
 });
+
+test('a run that has stalled is marked in the list, is among those that are held up, and leaves them when it goes on', async () => {
+  const rules = '{ rules: [{ when: "{{ ctx.approved | default(false) }}", then: { allow: true } }, { else: { then: { allow: false } } }] }';
+  const run = await server.run({ text: playbook('release-gate', 'executor: { profile: local }\n', `  - step: build\n    tool: { kind: noop }\n    next: { arcs: [{ step: deploy }] }\n  - step: deploy\n    spec: { policy: { admit: ${rules} } }\n    tool: { kind: noop }\n`) });
+  const page = await open(server, '#/runs');
+  const row = page.getByRole('row').filter({ has: page.getByLabel(`Select ${run}`) });
+  await row.getByTestId('held').getByText('stalled').waitFor();
+  assert.match(await row.getByTestId('held').getAttribute('title'), /its rules read ctx\.approved/);
+  await page.getByRole('button', { name: 'Held up 1' }).click();
+  await page.getByTestId('held-reasons').getByText('deploy is not admitted: its rules read ctx.approved').waitFor();
+  await server.ask('POST', `/api/v1/runs/${run}/ctx`, { ctx: { approved: true } });
+  await server.until(run, (it) => it.status === 'COMPLETED');
+  await row.waitFor({ state: 'detached' });
+  calm(page);
+  await page.done();
+});
+
+test('the editor keeps the policy of the page, whatever is typed, replaced, pasted or completed', async () => {
+  await server.register(playbook('policy'), 'policy.yaml');
+  const page = await open(server, '#/definitions?new=1');
+  const said = [];
+  page.on('console', (it) => /Content Security Policy/.test(it.text()) && said.push(it.text()));
+  const text = page.locator('.cm-content').first();
+  const press = async (...keys) => {
+    for (const it of keys) await page.keyboard.press(it);
+  };
+  await text.click();
+  // Over a selection of many lines, of colours, and of one word.
+  await press('Control+A');
+  await page.keyboard.type(playbook('typed', 'workload: { greeting: Hello, times: 1 }\n'), { delay: 1 });
+  await press('Control+A');
+  await page.keyboard.insertText(playbook('typed', 'workload: { greeting: Hello, times: 1 }\n'));
+  await page.getByText('can be run').waitFor();
+  await press('Control+Home', 'ArrowDown', 'Shift+ArrowDown', 'Shift+ArrowDown', 'Shift+End', 'X');
+  assert.match(await text.innerText(), /^apiVersion: noetl.io\/v2\nX\n/);
+  await press('Control+Z');
+  await page.getByText('can be run').waitFor();
+  await press('Control+Home', 'Control+Shift+ArrowRight', 'a', 'Control+Z', 'Control+Z', 'Delete', 'Backspace', 'Enter', 'Control+Z');
+  await press('Control+A', 'Control+X', 'Control+V', 'Control+End', 'Enter', 'Tab', 'Shift+Tab');
+  await page.keyboard.type('wor');
+  await press('Control+Space');
+  await page.waitForTimeout(500);
+  await press('Escape');
+  for (const it of await page.locator('.cm-lint-marker').all()) await it.hover();
+  await page.waitForTimeout(500);
+  await page.goto(`${server.url}/#/definitions/policy?tab=source`);
+  await page.locator('.cm-content').first().waitFor();
+  await page.locator('.cm-content').first().click();
+  await press('Control+A', 'x');
+  await page.getByRole('tab', { name: 'Graph' }).click();
+  await page.waitForTimeout(500);
+  assert.deepEqual(said, []);
+  calm(page);
+  await page.done();
+});

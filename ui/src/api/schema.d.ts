@@ -38,6 +38,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/alerts/codes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count alerts by code and priority, the code of the newest alert first.
+         * @description The 10,000 newest alerts are counted.
+         */
+        get: operations["get_alerts_codes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/attention": {
         parameters: {
             query?: never;
@@ -499,10 +519,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the open runs that are held up: a step that nobody serves, a step that has failed and waits for an operator, or no free
-         *     slot.
-         * @description The conditions are those of the list of runs; `before` is not used, because there is one page. Failed steps are looked for in
-         *     the 500 newest runs that fit and that no server works on.
+         * List the open runs that are held up: a step that nobody serves, a step that has failed and waits for an operator, a run that has
+         *     stalled, or no free slot.
+         * @description The conditions are those of the list of runs; `before` is not used, because there is one page. Failed steps and stalls are looked
+         *     for in the 500 newest runs that fit and that no server works on.
          */
         get: operations["get_runs_held"];
         put?: never;
@@ -1496,6 +1516,13 @@ export interface components {
             /** @description The condition; absent (`else`) always matches. */
             when?: components["schemas"]["Template"] | null;
         };
+        /** @description Alerts by code. */
+        AlertCodes: {
+            /** @description The codes, the one with the newest alert first. */
+            codes: components["schemas"]["AlertsOfCode"][];
+            /** @description Whether there are more alerts than were counted: then the numbers are lower bounds. */
+            more: boolean;
+        };
         /** @description Something that a person must be told. */
         AlertOfRun: {
             at: string;
@@ -1507,6 +1534,20 @@ export interface components {
             priority: string;
             /** @description The run that the alert is about; absent for the whole installation. */
             runId?: string | null;
+        };
+        /** @description The alerts of one code and one priority. */
+        AlertsOfCode: {
+            code: string;
+            /** @description How many alerts. */
+            count: number;
+            /** @description The newest of them. */
+            newest: components["schemas"]["AlertOfRun"];
+            /** @description P1, P2 or P3; P1 is the most urgent. */
+            priority: string;
+            /** @description How many runs they are about. An alert of the whole installation is about none. */
+            runs: number;
+            /** @description When the oldest of them was raised. */
+            since: string;
         };
         /** @description What came of a command to a run. */
         Answer: {
@@ -2456,7 +2497,7 @@ export interface components {
          * @description What a run that is held up waits for.
          * @enum {string}
          */
-        HeldFor: "worker" | "operator" | "slot";
+        HeldFor: "worker" | "operator" | "variable" | "slot";
         /** @description A run that is held up. */
         HeldRun: {
             run: components["schemas"]["RunRow"];
@@ -2747,6 +2788,21 @@ export interface components {
             steps: components["schemas"]["Step"][];
             /** @description Defaults for the run's parameters; the start request is merged over them. */
             workload?: unknown;
+        };
+        /** @description The attempt that comes next, after one that has failed. */
+        NextAttempt: {
+            /**
+             * Format: uint32
+             * @description Its number; the first one is 1.
+             */
+            attempt: number;
+            /** @description Why the attempt before has failed; its message may be cut. */
+            error: components["schemas"]["StepError"] | null;
+            /**
+             * Format: uint32
+             * @description How many attempts there may be. A person may have asked for more.
+             */
+            of: number;
         };
         /** @description How a denied token is treated. */
         OnDenied: "pending" | "discard";
@@ -3187,6 +3243,8 @@ export interface components {
             operation?: string | null;
             /** @description The queue that a worker must serve, if that is waited for. */
             queue?: string | null;
+            /** @description The attempt that comes after a backoff, and why the one before has failed; absent otherwise. `until` is when it comes. */
+            retry?: components["schemas"]["NextAttempt"] | null;
             /** @description What is waited for, without the command. */
             says: string;
             /** @description Since when it is waited for. */
@@ -7177,6 +7235,41 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    get_alerts_codes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertCodes"];
                 };
             };
             403: {
