@@ -60,6 +60,38 @@ test('a start form keeps the lines of a text, sends a text that was emptied, and
   await page.done();
 });
 
+test('a number that is emptied says that the default is used, and one that is none is not sent', async () => {
+  await server.register(playbook('numbers', 'workload: { count: 3, ratio: 0.5 }\n'), 'numbers.yaml');
+  const page = await open(server, '#/definitions/numbers');
+  await page.getByRole('button', { name: 'Start a run' }).click();
+  const start = page.getByRole('button', { name: 'Start the run' });
+  await page.getByLabel('count').fill('');
+  await page.getByText('Empty: the default, 3, is used.').waitFor();
+  await page.getByLabel('ratio').press('Control+A');
+  await page.keyboard.type('1e400');
+  await page.getByText('This is no number that can be used.').waitFor();
+  assert.equal(await start.isDisabled(), true);
+  await page.getByLabel('ratio').fill('0.25');
+  await start.click();
+  await page.waitForURL(/#\/runs\/run_/);
+  const params = await paramsOf(page);
+  assert.deepEqual([params.count, params.ratio], [3, 0.25]);
+  calm(page);
+  await page.done();
+});
+
+test('an address that was cut leads to a page that says so, not to an empty one', async () => {
+  const page = await open(server, '#/runs/%E0%A4%A');
+  await page.getByText(/There is no run/).waitFor();
+  for (const it of ['definitions', 'errors', 'nothing']) {
+    await page.goto(`${server.url}/#/${it}/%E0%A4%A`);
+    await page.getByText(/[Tt]here is no|No such/).first().waitFor();
+    assert.ok(await page.getByRole('link', { name: 'Inbox' }).isVisible());
+  }
+  calm(page);
+  await page.done();
+});
+
 test('a row of runs has the name, whatever its version is, and the end of the id, also beside a business key', async () => {
   const own = await new Served().start();
   const version = '2026.11.18-build.4711+sha.0123456789abcdef0123456789abcdef01234567';

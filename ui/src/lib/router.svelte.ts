@@ -6,13 +6,22 @@ export interface Route {
   query: URLSearchParams;
 }
 
+/** A part of an address. One that is cut or broken is taken as it is written: it leads to a page that says that there is no such thing. */
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function read(): Route {
   const text = location.hash.replace(/^#/, '') || '/';
   const cut = text.indexOf('?');
   const path = cut < 0 ? text : text.slice(0, cut);
   return {
     path,
-    parts: path.split('/').filter(Boolean).map(decodeURIComponent),
+    parts: path.split('/').filter(Boolean).map(decode),
     query: new URLSearchParams(cut < 0 ? '' : text.slice(cut + 1)),
   };
 }
