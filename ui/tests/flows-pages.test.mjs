@@ -2,7 +2,7 @@
 // every letter there is.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { calm, closeBrowser, open, plan, Served } from './support.mjs';
+import { calm, closeBrowser, open, plan, SAGA, Served } from './support.mjs';
 
 let server;
 before(async () => {
@@ -171,4 +171,98 @@ test('the editor keeps the policy of the page, whatever is typed, replaced, past
   assert.deepEqual(said, []);
   calm(page);
   await page.done();
+});
+
+test('a filter of runs that is chosen is taken back with the way back; what an address has too much or the wrong way round is said', async () => {
+  const own = await new Served().start();
+  const done = await own.run({ text: playbook('fine') });
+  const failed = await own.run({ text: playbook('broken', '', '  - step: only\n    tool: { kind: shell, cmds: ["exit 3"] }\n') });
+  await own.until(done, (it) => it.status === 'COMPLETED');
+  await own.until(failed, (it) => it.status === 'FAILED');
+  const page = await open(own, '#/runs');
+  const row = (run) => page.getByLabel(`Select ${run}`);
+  const gone = (run) => row(run).waitFor({ state: 'detached' });
+  await row(done).waitFor();
+  await page.getByLabel('Language').selectOption('playbook');
+  await page.getByRole('button', { name: /^failed/ }).click();
+  await page.waitForURL(/state=failed/);
+  await gone(done);
+  await page.goBack();
+  await row(done).waitFor();
+  assert.match(page.url(), /language=playbook$/);
+  await page.goBack();
+  await page.waitForURL(/#\/runs$/);
+  assert.equal(await page.getByLabel('Language').inputValue(), '');
+  // What is typed is one entry, and the field follows the way back.
+  await page.getByLabel('Search runs').fill('broken');
+  await page.waitForURL(/text=broken/);
+  await gone(done);
+  await page.getByRole('button', { name: 'Clear', exact: true }).click();
+  await row(done).waitFor();
+  await page.goBack();
+  await gone(done);
+  assert.equal(await page.getByLabel('Search runs').inputValue(), 'broken');
+  await page.goto(`${own.url}/#/runs?definition=fine&createdFrom=2026-01-02T00:00:00Z&createdUntil=2026-01-01T00:00:00Z`);
+  await page.getByTestId('unknown-filters').getByText('definition').waitFor();
+  await page.getByRole('button', { name: 'Remove it' }).click();
+  await page.getByTestId('unknown-filters').waitFor({ state: 'detached' });
+  await page.getByText('“Started after” is later than “Started before”').waitFor();
+  assert.equal(await page.getByText('createdFrom').count(), 0);
+  await page.getByRole('button', { name: 'Exchange them' }).click();
+  await page.getByText('No run fits these filters').waitFor();
+  calm(page);
+  await page.done();
+  await own.stop();
+});
+
+test('a preview of many runs shows first what is hit, then what refuses; a full queue says who has the slots', async () => {
+  const own = await new Served([], undefined, { config: '[limits]\nruns = 1\n' }).start();
+  const ended = [];
+  for (let i = 0; i < 12; i++) ended.push(await own.run({ text: playbook('fine') }));
+  for (const run of ended) await own.until(run, (it) => it.status === 'COMPLETED');
+  const open1 = await own.run({ text: SAGA });
+  await own.until(open1, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
+  const next = await own.run({ text: playbook('later') });
+  const page = await open(own, '#/runs?status=RUNNING', { height: 760 });
+  await page.goto(`${own.url}/#/runs`);
+  await page.getByLabel(`Select ${open1}`).waitFor();
+  await page.getByLabel('Select all runs that are loaded').check();
+  await page.getByRole('button', { name: 'Cancel and undo' }).click();
+  const hit = page.getByTestId('bulk-hit');
+  await hit.getByRole('link', { name: open1 }).waitFor();
+  assert.ok(await hit.getByRole('link', { name: open1 }).isVisible());
+  assert.match(await hit.getByRole('heading').innerText(), /^Will be cancelled and undone\s+2$/);
+  assert.match(await page.getByTestId('bulk-refused').getByRole('heading').innerText(), /^Would refuse\s+12$/);
+  assert.match(await page.getByTestId('bulk-refusal').first().innerText(), /or retry it/);
+  const [above, below] = [await hit.boundingBox(), await page.getByTestId('bulk-refused').boundingBox()];
+  assert.ok(above.y < below.y);
+  await page.goto(`${own.url}/#/queue`);
+  const takers = page.getByTestId('takers');
+  await takers.getByRole('link', { name: 'booking' }).waitFor();
+  assert.equal(await takers.getByRole('link', { name: 'booking' }).getAttribute('href'), `#/runs/${open1}`);
+  await page.getByRole('link', { name: next }).waitFor();
+  calm(page);
+  await page.done();
+  await own.stop();
+});
+
+test('a refusal in a form is said in words, with the code nearest to the cause; the audit log does not call it done', async () => {
+  const own = new Served();
+  own.network = '';
+  await own.start();
+  const page = await open(own, '#/outbox');
+  await page.getByRole('button', { name: 'Register a sink' }).click();
+  await page.getByLabel('Name').fill('inside');
+  await page.getByLabel('Address').fill('webhook:http://127.0.0.1:9/');
+  await page.getByRole('dialog').getByRole('button', { name: 'Register' }).click();
+  const alert = page.getByRole('dialog').getByRole('alert');
+  await alert.getByText('is inside this machine').waitFor();
+  assert.ok(!/[A-Z]+_[A-Z]+:/.test(await alert.innerText()), await alert.innerText());
+  await alert.getByRole('link', { name: 'HOST_DENIED' }).waitFor();
+  await page.keyboard.press('Escape');
+  await page.goto(`${own.url}/#/audit`);
+  await page.getByText('tried to write a sink').first().waitFor();
+  calm(page);
+  await page.done();
+  await own.stop();
 });

@@ -34,15 +34,17 @@ class Router {
   go(to: string) {
     location.hash = to;
   }
-  /** Changes the query of this view; the way back leads to the view before. */
-  set(changes: Record<string, string | number | null | undefined>) {
+  /** Changes the query of this view; the way back leads to the view before, or, with `adds`, to the query before. */
+  set(changes: Record<string, string | number | null | undefined>, adds = false) {
     const query = new URLSearchParams(this.route.query);
     for (const [name, value] of Object.entries(changes)) {
       if (value === null || value === undefined || value === '') query.delete(name);
       else query.set(name, String(value));
     }
     const text = query.toString();
-    history.replaceState(history.state, '', `#${this.route.path}${text ? `?${text}` : ''}`);
+    const to = `#${this.route.path}${text ? `?${text}` : ''}`;
+    if (!adds) history.replaceState(history.state, '', to);
+    else if (text !== this.route.query.toString()) history.pushState(null, '', to);
     this.route = read();
   }
 }
