@@ -1,8 +1,10 @@
 // Pages beside the page of one run: what is typed is what is sent, long names fit, lists say what the runs say, and names may have
 // every letter there is.
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { calm, closeBrowser, open, plan, SAGA, Served } from './support.mjs';
+import { calm, closeBrowser, FAILS_ONCE, open, plan, SAGA, Served } from './support.mjs';
 
 let server;
 before(async () => {
@@ -264,5 +266,122 @@ test('a refusal in a form is said in words, with the code nearest to the cause; 
   await page.getByText('tried to write a sink').first().waitFor();
   calm(page);
   await page.done();
+  await own.stop();
+});
+
+test('names may have every letter there is: definitions, steps, labels, business keys and tenants, in addresses, filters and on the way back', async () => {
+  const own = await new Served(['--parallel', '8']).start();
+  const names = ['Größe', '注文 🚚', 'a/b%c+d&e'];
+  for (const [i, name] of names.entries()) await own.register(playbook(JSON.stringify(name), 'workload: { "Straße": "Ünï 🚚" }\n', '  - step: prüfen-検査\n    tool: { kind: noop }\n'), `n${i}.yaml`);
+  const keyed = await own.run({ text: 'workflowType: Bestellung-Ö\nworkflowVersion: 1\nbizKey: "{{ workload.kunde }}"\nsteps:\n  - stepType: PRÜFEN\n    waitFor: { event: zahlung }\n' }, { kunde: 'Müller & Söhne 🚚' }, { tenant: 'Köln', labels: { Größe: 'XL 🚚', team: 'blau, grün=ä+&%' } });
+  const page = await open(own, '#/definitions');
+  const head = (name) => page.getByRole('heading', { name, level: 1, exact: true });
+  const only = async (run) => {
+    await page.waitForFunction(() => document.querySelectorAll('[data-index]').length === 1);
+    await page.getByLabel(`Select ${run}`).waitFor();
+  };
+  for (const name of names) {
+    await page.goto(`${own.url}/#/definitions`);
+    await page.getByRole('link', { name, exact: true }).click();
+    await head(name).waitFor();
+    await page.locator('[data-step="prüfen-検査"]').waitFor();
+    await page.reload();
+    await head(name).waitFor();
+    await page.getByRole('button', { name: 'Start a run' }).click();
+    assert.equal(await page.getByLabel('Straße').inputValue(), 'Ünï 🚚');
+    await page.getByRole('button', { name: 'Start the run' }).click();
+    await page.waitForURL(/#\/runs\/run_/);
+    const run = /run_[\w-]+/.exec(page.url())[0];
+    await head(name).waitFor();
+    await page.goBack();
+    await head(name).waitFor();
+    await page.getByRole('link', { name: 'All runs of this definition' }).click();
+    await only(run);
+    await page.goBack();
+    await head(name).waitFor();
+  }
+  // A label as it is shown is looked for as a label, and so is one that is clicked.
+  await page.goto(`${own.url}/#/runs`);
+  await page.getByLabel('Search runs').fill('Größe=XL 🚚');
+  await page.waitForURL(/labels=/);
+  await only(keyed);
+  await page.goto(`${own.url}/#/runs?businessKey=${encodeURIComponent('Müller & Söhne 🚚')}`);
+  await only(keyed);
+  await page.getByRole('button', { name: 'Größe=XL 🚚' }).click();
+  await page.waitForURL(/labels=/);
+  await only(keyed);
+  await page.goto(`${own.url}/#/runs`);
+  await page.getByRole('button', { name: 'Filters' }).click();
+  await page.getByLabel('Tenant').fill('Köln');
+  await page.getByLabel('Tenant').press('Enter');
+  await page.waitForURL(/tenant=/);
+  await only(keyed);
+  await page.reload();
+  await only(keyed);
+  // What a name may not have is said.
+  await page.goto(`${own.url}/#/schedules`);
+  await page.getByRole('button', { name: 'New schedule' }).click();
+  await page.getByLabel('Name').fill('nächtlich');
+  await page.getByLabel('Definition').fill('Größe');
+  await page.getByRole('dialog').getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('dialog').getByRole('alert').getByText('letters from A to Z').waitFor();
+  calm(page);
+  await page.done();
+  await own.stop();
+});
+
+test('the first of two approvals does not make a task new, and its end is in local time; a playbook that waits for a slot is queued', async () => {
+  const own = await new Served([], undefined, { config: '[limits]\nruns = 1\n' }).start();
+  const run = await own.run({ text: plan('two-people', '  - stepId: sign\n    approval: { approvers: 2, timeout: 30h }\n') });
+  await own.until(run, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
+  const since = (await own.ask('GET', '/api/v1/inbox')).tasks[0].since;
+  await new Promise((done) => setTimeout(done, 1500));
+  await own.ask('POST', `/api/v1/runs/${run}/steps/sign/complete`, { outcome: 'succeeded' }, { 'stepwell-actor': 'ada' });
+  const task = (await own.ask('GET', '/api/v1/inbox')).tasks[0];
+  assert.deepEqual([task.since, task.approvals], [since, 1]);
+  const queued = await own.run({ text: playbook('later') });
+  const page = await open(own, '#/inbox', { actor: 'bob' });
+  await page.getByText('1 of 2', { exact: true }).waitFor();
+  assert.ok(!/UTC/.test(await page.getByRole('region', { name: 'Task' }).innerText()));
+  await page.goto(`${own.url}/#/runs`);
+  await page.getByRole('row').filter({ has: page.getByLabel(`Select ${queued}`) }).getByText('queued').waitFor();
+  calm(page);
+  await page.done();
+  await own.stop();
+});
+
+test('steps of many runs that have failed and are held are retried at once, and the number beside Runs tells of them', async () => {
+  const own = await new Served(['--parallel', '8']).start();
+  const runs = [];
+  for (let i = 0; i < 3; i++) runs.push(await own.run({ text: FAILS_ONCE(own.folder) }));
+  const other = await own.run({ text: SAGA });
+  for (const run of runs) await own.until(run, (it) => it.ext.waitsFor.some((reason) => reason.needs?.need === 'repair'));
+  await own.until(other, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
+  const page = await open(own, '#/definitions');
+  await page.getByTestId('asks-runs').getByText('3', { exact: true }).waitFor();
+  await page.getByRole('link', { name: 'Runs 3 runs are held up' }).click();
+  await page.getByLabel(`Select ${other}`).check();
+  assert.equal(await page.getByRole('button', { name: 'Retry held steps' }).count(), 0);
+  await page.getByRole('button', { name: 'Held up 3' }).click();
+  await page.waitForURL(/held=1/);
+  // A reason leads to its runs.
+  const reasons = page.getByTestId('held-reasons');
+  assert.equal(await reasons.getByRole('link').count(), 3);
+  assert.match(await reasons.getByRole('link').first().getAttribute('href'), /^#\/runs\/run_.*\?step=deliver$/);
+  await page.getByLabel(`Select ${other}`).waitFor({ state: 'detached' });
+  await page.getByLabel('Select all runs that are loaded').check();
+  await page.getByRole('button', { name: 'Retry held steps' }).click();
+  const says = page.getByTestId('bulk-says');
+  await says.getByText('Nothing has happened yet.').waitFor();
+  assert.match(await says.innerText(), /3 runs will be continued/);
+  writeFileSync(join(own.folder, 'parcel'), '');
+  await page.getByRole('dialog').getByRole('button', { name: 'Retry the held steps of 3 runs' }).click();
+  for (const run of runs) await own.until(run, (it) => it.status === 'COMPLETED');
+  await page.getByTestId('asks-runs').waitFor({ state: 'detached' });
+  calm(page);
+  await page.done();
+  // One that has nothing to retry says so.
+  const answer = await own.ask('POST', '/api/v1/runs/bulk', { action: 'retry_held_steps', runs: [other], dryRun: true });
+  assert.deepEqual([answer.refused, answer.runs[0].problem.code], [1, 'STEP_NOT_TERMINAL']);
   await own.stop();
 });

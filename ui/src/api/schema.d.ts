@@ -66,7 +66,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count what asks for the attention of the caller: urgent alerts, dead letters, and tasks of the inbox that the caller may answer.
+         * Count what asks for the attention of the caller: urgent alerts, dead letters, tasks of the inbox that the caller may answer, and
+         *     runs that are held up.
          * @description The answer is cheap: no number goes beyond what a page shows, and the log of a run is read once for each length that it has.
          */
         get: operations["get_attention"];
@@ -484,7 +485,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter. A cancel leaves out runs that are
+         * Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter, or retry their steps that are held. A cancel leaves out runs that are
          *     undoing their steps, unless `abandonUndo` is true.
          */
         post: operations["post_runs_bulk"];
@@ -1647,6 +1648,8 @@ export interface components {
             /** @description Alerts of priority P1 of the last 24 hours. */
             alerts: components["schemas"]["Attention"];
             deadLetters?: components["schemas"]["Attention"] | null;
+            /** @description Open runs that are held up, as `GET /api/v1/runs/held` has them. */
+            held: components["schemas"]["Attention"];
             inbox?: components["schemas"]["Attention"] | null;
         };
         /** @description What someone did, or tried to do. */
@@ -1724,7 +1727,7 @@ export interface components {
          * @description What is done to each run.
          * @enum {string}
          */
-        BulkAction: "pause" | "resume" | "cancel" | "cancel_and_undo" | "retry";
+        BulkAction: "pause" | "resume" | "cancel" | "cancel_and_undo" | "retry" | "retry_held_steps";
         /** @description What came of a bulk action. */
         BulkAnswer: {
             /** @description How many runs are meant. */
@@ -2789,21 +2792,6 @@ export interface components {
             /** @description Defaults for the run's parameters; the start request is merged over them. */
             workload?: unknown;
         };
-        /** @description The attempt that comes next, after one that has failed. */
-        NextAttempt: {
-            /**
-             * Format: uint32
-             * @description Its number; the first one is 1.
-             */
-            attempt: number;
-            /** @description Why the attempt before has failed; its message may be cut. */
-            error: components["schemas"]["StepError"] | null;
-            /**
-             * Format: uint32
-             * @description How many attempts there may be. A person may have asked for more.
-             */
-            of: number;
-        };
         /** @description How a denied token is treated. */
         OnDenied: "pending" | "discard";
         /** @description What happens when a step has failed and is not retried again. */
@@ -3243,8 +3231,6 @@ export interface components {
             operation?: string | null;
             /** @description The queue that a worker must serve, if that is waited for. */
             queue?: string | null;
-            /** @description The attempt that comes after a backoff, and why the one before has failed; absent otherwise. `until` is when it comes. */
-            retry?: components["schemas"]["NextAttempt"] | null;
             /** @description What is waited for, without the command. */
             says: string;
             /** @description Since when it is waited for. */

@@ -131,6 +131,40 @@ async fn held(
     Ok(Json(found.await?))
 }
 
+/// Counts the runs that are held up.
+pub(super) struct HeldCount {
+    look: Option<Look>,
+    own: OwnNote,
+}
+
+impl HeldCount {
+    /// Of the runs that the caller may see; `most` of them are looked for.
+    pub(super) fn of(
+        app: &Arc<App>,
+        caller: &Caller,
+        most: usize,
+    ) -> Result<HeldCount, ApiProblem> {
+        let filter = RunQuery::default().only_open().filter(caller)?;
+        let look = filter.map(|filter| Look {
+            filter,
+            limit: most,
+            now: app.now(),
+            stuck: app.held_steps.clone(),
+        });
+        let own = app.workers.attendance.own(app);
+        Ok(HeldCount { look, own })
+    }
+
+    /// How many there are, and whether there may be more.
+    pub(super) fn count(self, store: &dyn Store) -> Result<(usize, bool), Error> {
+        let Some(look) = self.look else {
+            return Ok((0, false));
+        };
+        let found = look.at(store, self.own)?;
+        Ok((found.runs.len(), found.more))
+    }
+}
+
 /// Runs with what holds them up.
 type HeldSoFar = Vec<(RunSummary, WhyHeld)>;
 

@@ -202,7 +202,7 @@ async fn add_sink(
     whole_installation(&caller)?;
     if !is_sink_name(&name) {
         return Err(ApiProblem::bad_request(
-            "the name of a sink may contain letters, digits, `-`, `_` and `.`",
+            "the name of a sink may contain letters from A to Z, digits, `-`, `_` and `.`",
         ));
     }
     let now = app.now();
