@@ -360,6 +360,8 @@ test('steps of many runs that have failed and are held are retried at once, and 
   const page = await open(own, '#/definitions');
   await page.getByTestId('asks-runs').getByText('3', { exact: true }).waitFor();
   await page.getByRole('link', { name: 'Runs 3 runs are held up' }).click();
+  // It waits for manual work: the list does not call it an approval.
+  await page.getByRole('row').filter({ has: page.getByLabel(`Select ${other}`) }).getByText('Waiting', { exact: true }).waitFor();
   await page.getByLabel(`Select ${other}`).check();
   assert.equal(await page.getByRole('button', { name: 'Retry held steps' }).count(), 0);
   await page.getByRole('button', { name: 'Held up 3' }).click();
