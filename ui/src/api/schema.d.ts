@@ -485,8 +485,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter, or retry their steps that are held. A cancel leaves out runs that are
-         *     undoing their steps, unless `abandonUndo` is true.
+         * Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter, or retry their steps that are held.
+         * @description A cancel leaves out runs that are undoing their steps, unless `abandonUndo` is true.
          */
         post: operations["post_runs_bulk"];
         delete?: never;
