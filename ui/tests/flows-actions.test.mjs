@@ -156,10 +156,11 @@ test('an emergency stop raises an alert, which leads to its run and its explanat
   await page.goto(`${server.url}/#/alerts`);
   const row = page.getByRole('row').filter({ hasText: run }).first();
   await row.waitFor();
-  const code = await row.locator('button.link').textContent();
-  await row.locator('button.link').click();
+  const code = 'DESTRUCTIVE_SIGNAL';
+  await row.getByRole('link', { name: code, exact: true }).click();
   await page.waitForURL(new RegExp(`code=${code}`));
-  await page.getByRole('button', { name: 'Show all' }).click();
+  await row.getByRole('link', { name: run }).waitFor();
+  await page.getByRole('link', { name: 'Show all' }).click();
   await row.getByRole('link', { name: `About ${code}` }).click();
   await page.getByRole('heading', { name: code, level: 1 }).waitFor();
   await page.getByRole('heading', { name: 'What to do' }).waitFor();

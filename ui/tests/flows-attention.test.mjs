@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { APPROVAL, button, calm, closeBrowser, GREETS, open, Served } from './support.mjs';
+import { APPROVAL, button, calm, closeBrowser, GREETS, open, SAGA, Served } from './support.mjs';
 
 after(closeBrowser);
 
@@ -132,5 +132,52 @@ test('dead letters are shown newest first; some, or all of a sink, are delivered
   await page.done();
   hook.close();
   other.close();
+  await own.stop();
+});
+
+test('alerts are one row for each code, with how many, in how many runs and since when, which leads to all of the code', async () => {
+  const own = await new Served(['--parallel', '8']).start();
+  const hook = await sink();
+  await own.register(GREETS, 'greets.yaml');
+  await own.ask('PUT', '/api/v1/sinks/warehouse', { address: `webhook:${hook.url}` });
+  await own.until(await own.run({ name: 'greets' }), (it) => it.status === 'COMPLETED');
+  await giveUp(own);
+  await own.ask('DELETE', '/api/v1/sinks/warehouse');
+  // A code that comes often does not hide the other, which is older.
+  const runs = await Promise.all(Array.from({ length: 30 }, () => own.run({ text: SAGA })));
+  for (const run of runs) await own.ask('POST', `/api/v1/runs/${run}/signals`, { signalType: 'EMERGENCY_STOP', reason: 'a test' });
+  const page = await open(own, '#/alerts', { height: 700 });
+  const row = (code) => page.getByRole('row').filter({ has: page.getByRole('link', { name: code, exact: true }) });
+  await row('DESTRUCTIVE_SIGNAL').getByText('30 times').waitFor();
+  assert.match(await row('DESTRUCTIVE_SIGNAL').getByTestId('times').innerText(), /^30 times\s+in 30 runs, since \d\d:\d\d:\d\d$/);
+  assert.equal(await page.getByRole('row').count(), 3, 'the head and two codes');
+  const [first, second] = await page.locator('tbody tr').all();
+  await first.getByText('DESTRUCTIVE_SIGNAL').waitFor();
+  await second.getByText('EVENT_BUS_DELIVERY_FAILED').waitFor();
+  // The newest run is there; the code leads to all of them, and Back to the codes.
+  const newest = (await own.ask('GET', '/api/v1/alerts?limit=1'))[0].runId;
+  await first.getByRole('link', { name: newest }).waitFor();
+  await first.getByRole('link', { name: 'DESTRUCTIVE_SIGNAL', exact: true }).click();
+  await page.waitForURL(/alerts\?code=DESTRUCTIVE_SIGNAL$/);
+  await page.waitForFunction(() => document.querySelectorAll('tbody tr').length === 30);
+  for (const run of runs) assert.equal(await page.getByRole('link', { name: run }).count(), 1);
+  await page.getByRole('button', { name: /^P3/ }).click();
+  await page.getByText('No alert has the urgency P3').waitFor();
+  await page.goBack();
+  await row('EVENT_BUS_DELIVERY_FAILED').waitFor();
+  // More than a page of one code: the older ones are a click away.
+  const more = 'import sqlite3,sys; it=sqlite3.connect(sys.argv[1],timeout=10); of="run_no, code, priority, message, at"; [it.execute(f"INSERT INTO alerts ({of}) SELECT {of} FROM alerts WHERE code = ? GROUP BY run_no", ("DESTRUCTIVE_SIGNAL",)) for _ in range(10)]; it.commit()';
+  execFileSync('python3', ['-c', more, join(own.folder, 'stepwell.db')]);
+  await row('DESTRUCTIVE_SIGNAL').getByText('330 times').waitFor();
+  await row('DESTRUCTIVE_SIGNAL').getByText('in 30 runs').waitFor();
+  await row('DESTRUCTIVE_SIGNAL').getByRole('link', { name: '330 times' }).click();
+  await page.getByRole('button', { name: 'All 200+' }).waitFor();
+  await page.getByRole('button', { name: 'Show older alerts' }).click();
+  await page.getByRole('button', { name: 'All 330', exact: true }).waitFor();
+  assert.equal(await page.locator('tbody tr').count(), 330);
+  assert.equal(await page.getByRole('button', { name: 'Show older alerts' }).count(), 0);
+  calm(page);
+  await page.done();
+  hook.close();
   await own.stop();
 });

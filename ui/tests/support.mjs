@@ -133,8 +133,8 @@ export const button = (page, name) => page.getByRole('dialog').getByRole('button
 export async function refused(page, code, words) {
   const alert = page.getByRole('dialog').getByRole('alert');
   await alert.getByText(words).waitFor();
-  assert.equal(await alert.getByRole('link').textContent(), code);
-  assert.equal(await alert.getByRole('link').getAttribute('href'), `#/errors/${code}`);
+  assert.equal(await alert.getByRole('link').first().textContent(), code);
+  assert.equal(await alert.getByRole('link').first().getAttribute('href'), `#/errors/${code}`);
 }
 
 const KINDS = { html: 'text/html; charset=utf-8', js: 'text/javascript; charset=utf-8', css: 'text/css; charset=utf-8', svg: 'image/svg+xml', woff2: 'font/woff2' };

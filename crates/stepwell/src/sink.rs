@@ -162,7 +162,7 @@ fn parse(text: &str) -> Result<(&str, &str)> {
     match is_sink_name(name) {
         true => Ok((name, address)),
         false => usage(format!(
-            "the name of a sink may contain letters, digits, `-`, `_` and `.`; {}",
+            "the name of a sink may contain letters from A to Z, digits, `-`, `_` and `.`; {}",
             form()
         )),
     }

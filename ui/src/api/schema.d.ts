@@ -38,6 +38,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/alerts/codes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count alerts by code and priority, the code of the newest alert first.
+         * @description The 10,000 newest alerts are counted.
+         */
+        get: operations["get_alerts_codes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/attention": {
         parameters: {
             query?: never;
@@ -46,7 +66,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Count what asks for the attention of the caller: urgent alerts, dead letters, and tasks of the inbox that the caller may answer.
+         * Count what asks for the attention of the caller: urgent alerts, dead letters, tasks of the inbox that the caller may answer, and
+         *     runs that are held up.
          * @description The answer is cheap: no number goes beyond what a page shows, and the log of a run is read once for each length that it has.
          */
         get: operations["get_attention"];
@@ -464,8 +485,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter. A cancel leaves out runs that are
-         *     undoing their steps, unless `abandonUndo` is true.
+         * Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter, or retry their steps that are held.
+         * @description A cancel leaves out runs that are undoing their steps, unless `abandonUndo` is true.
          */
         post: operations["post_runs_bulk"];
         delete?: never;
@@ -499,10 +520,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List the open runs that are held up: a step that nobody serves, a step that has failed and waits for an operator, or no free
-         *     slot.
-         * @description The conditions are those of the list of runs; `before` is not used, because there is one page. Failed steps are looked for in
-         *     the 500 newest runs that fit and that no server works on.
+         * List the open runs that are held up: a step that nobody serves, a step that has failed and waits for an operator, a run that has
+         *     stalled, or no free slot.
+         * @description The conditions are those of the list of runs; `before` is not used, because there is one page. Failed steps and stalls are looked
+         *     for in the 500 newest runs that fit and that no server works on.
          */
         get: operations["get_runs_held"];
         put?: never;
@@ -1496,6 +1517,13 @@ export interface components {
             /** @description The condition; absent (`else`) always matches. */
             when?: components["schemas"]["Template"] | null;
         };
+        /** @description Alerts by code. */
+        AlertCodes: {
+            /** @description The codes, the one with the newest alert first. */
+            codes: components["schemas"]["AlertsOfCode"][];
+            /** @description Whether there are more alerts than were counted: then the numbers are lower bounds. */
+            more: boolean;
+        };
         /** @description Something that a person must be told. */
         AlertOfRun: {
             at: string;
@@ -1507,6 +1535,20 @@ export interface components {
             priority: string;
             /** @description The run that the alert is about; absent for the whole installation. */
             runId?: string | null;
+        };
+        /** @description The alerts of one code and one priority. */
+        AlertsOfCode: {
+            code: string;
+            /** @description How many alerts. */
+            count: number;
+            /** @description The newest of them. */
+            newest: components["schemas"]["AlertOfRun"];
+            /** @description P1, P2 or P3; P1 is the most urgent. */
+            priority: string;
+            /** @description How many runs they are about. An alert of the whole installation is about none. */
+            runs: number;
+            /** @description When the oldest of them was raised. */
+            since: string;
         };
         /** @description What came of a command to a run. */
         Answer: {
@@ -1606,6 +1648,8 @@ export interface components {
             /** @description Alerts of priority P1 of the last 24 hours. */
             alerts: components["schemas"]["Attention"];
             deadLetters?: components["schemas"]["Attention"] | null;
+            /** @description Open runs that are held up, as `GET /api/v1/runs/held` has them. */
+            held: components["schemas"]["Attention"];
             inbox?: components["schemas"]["Attention"] | null;
         };
         /** @description What someone did, or tried to do. */
@@ -1683,7 +1727,7 @@ export interface components {
          * @description What is done to each run.
          * @enum {string}
          */
-        BulkAction: "pause" | "resume" | "cancel" | "cancel_and_undo" | "retry";
+        BulkAction: "pause" | "resume" | "cancel" | "cancel_and_undo" | "retry" | "retry_held_steps";
         /** @description What came of a bulk action. */
         BulkAnswer: {
             /** @description How many runs are meant. */
@@ -2456,7 +2500,7 @@ export interface components {
          * @description What a run that is held up waits for.
          * @enum {string}
          */
-        HeldFor: "worker" | "operator" | "slot";
+        HeldFor: "worker" | "operator" | "variable" | "slot";
         /** @description A run that is held up. */
         HeldRun: {
             run: components["schemas"]["RunRow"];
@@ -7199,6 +7243,41 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    get_alerts_codes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertCodes"];
                 };
             };
             403: {

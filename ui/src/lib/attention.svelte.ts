@@ -1,4 +1,4 @@
-// What asks for a person's attention, wherever the person is: urgent alerts, dead letters, tasks of the inbox. The numbers are
+// What asks for a person's attention, wherever the person is: urgent alerts, dead letters, tasks of the inbox, runs that are held up. The numbers are
 // asked for every ten seconds while the page is seen, and soon after a run has changed, but never more often than every three.
 import { api, type Schemas } from '../api/client';
 import { live } from '../api/stream.svelte';
@@ -49,6 +49,7 @@ class Attention {
   of(page: string): { text: string; says: string; tone: string } | undefined {
     const all = this.numbers;
     if (page === 'alerts') return said(all?.alerts, 'urgent alert', 'urgent alerts', 'tone-bad');
+    if (page === 'runs') return said(all?.held, 'run is held up', 'runs are held up', 'tone-wait');
     if (page === 'outbox') return said(all?.deadLetters, 'dead letter', 'dead letters', 'tone-bad');
     return page === 'inbox' ? said(all?.inbox, 'task for you', 'tasks for you', 'tone-wait') : undefined;
   }

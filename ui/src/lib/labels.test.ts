@@ -8,6 +8,7 @@ it('writes labels as the filter reads them', () => {
 it('knows a label in a search', () => {
   expect(labelIn('team=green')).toBe('team=green');
   expect(labelIn(' team=a,b ')).toBe('team=a\\,b');
+  expect(labelIn('Größe=XL 🚚')).toBe('Größe=XL 🚚');
   expect(labelIn('green')).toBeUndefined();
   expect(labelIn('=x')).toBeUndefined();
 });

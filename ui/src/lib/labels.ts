@@ -5,7 +5,7 @@ export const labelText = (name: string, value: string) => `${name}=${value}`.rep
 
 /** A text that is one label as lists show it; none otherwise. */
 export function labelIn(text: string): string | undefined {
-  const found = /^([\w./-]+)=(.+)$/.exec(text.trim());
+  const found = /^([\p{L}\p{N}_./-]+)=(.+)$/u.exec(text.trim());
   return found ? labelText(found[1]!, found[2]!) : undefined;
 }
 

@@ -1,7 +1,7 @@
 // No state of any language is without a word, a colour and an icon. The words are those of the server.
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { besideWord, lookOf, lookOrPlain, undoLook, undoWord, subText, waitLook, waitWord, wordWith } from './words';
+import { besideWord, listedWord, lookOf, lookOrPlain, undoLook, undoWord, subText, waitLook, waitWord, wordWith } from './words';
 
 interface Word {
   word: string;
@@ -91,4 +91,9 @@ describe('what is said beside a word', () => {
       expect(undoLook(word)).not.toEqual({ tone: 'idle', icon: 'circle' });
     }
   });
+});
+
+it('does not call every wait in a list an approval', () => {
+  expect(listedWord('WaitingForApproval')).toBe('Waiting');
+  expect(listedWord('Running')).toBe('Running');
 });

@@ -149,6 +149,11 @@ export function undoLook(word: string): Look {
   return looks[word] ?? look('idle', 'circle');
 }
 
+/** The word for a run in a list. A list has the two words of the contract alone, and they have one for every wait for somebody outside:
+ * an approval, manual work, an event. The page of the run says which it is; a list must not say what may be wrong. */
+export const listedWord = (word: string) => (plain(word) === 'waitingforapproval' ? 'Waiting' : word);
+export const LISTED_WAIT = 'Waits for an approval, manual work or an event: the page of the run says which.';
+
 /** The detail of the state of a run in a list. Some languages have no word for a pause: it is said beside. */
 export function listedBeside(run: { word: string; status: string; substatus?: string | null }): string | null {
   if (run.status === 'PAUSED' && plain(run.word) !== 'paused' && (!run.substatus || plain(run.substatus) === 'waitingapproval')) return 'paused';

@@ -18,3 +18,7 @@ it('does not call a dry run an act', () => {
   expect(actionText('POST /api/v1/runs/bulk', 'cancel/dryRun')).toBe('asked what many runs would do');
   expect(actionText('POST /api/v1/runs/bulk', 'cancel')).toBe('acted on many runs');
 });
+it('does not say that something was done that was refused', () => {
+  expect(actionText('PUT /api/v1/sinks/{name}', 'x', false)).toBe('tried to write a sink');
+  for (const it of KNOWN_ACTIONS) expect(actionText(it, '', false)).not.toMatch(/^tried to \w+(ed|ent|ote|ade) /);
+});

@@ -17,6 +17,13 @@ const MOST_HELD = 500;
 /** Pages that a filter leaves empty are passed over, so many at a time. */
 const EMPTY_PAGES = 20;
 
+/** Why runs are held up, each reason with its runs. */
+export function byReason(held: Iterable<Held>): [string, Held[]][] {
+  const found = new Map<string, Held[]>();
+  for (const it of held) found.set(it.says, [...(found.get(it.says) ?? []), it]);
+  return [...found];
+}
+
 export class RunList {
   rows: RunRow[] = $state.raw([]);
   next: string | null | undefined = $state();

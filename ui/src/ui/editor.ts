@@ -43,6 +43,18 @@ const colours = HighlightStyle.define([
   { tag: [tags.punctuation, tags.separator, tags.squareBracket, tags.brace], color: 'var(--dim)' },
 ]);
 
+/** Text over a selection is put in by the editor. Left to the browser, lines that become one get attributes `style`, which the policy of
+ * the page forbids: each of them would be a message in the console. */
+const replaces = EditorView.domEventHandlers({
+  beforeinput: (event, view) => {
+    const { state } = view;
+    if (event.inputType !== 'insertText' || !event.data || event.isComposing || !event.cancelable || state.readOnly || state.selection.ranges.every((it) => it.empty)) return false;
+    event.preventDefault();
+    view.dispatch(state.update(state.replaceSelection(event.data), { userEvent: 'input.type', scrollIntoView: true }));
+    return true;
+  },
+});
+
 export function startEditor(host: HTMLElement, options: { text: string; readonly: boolean; label: string; changed: (text: string) => void; schema: () => object | undefined; templates?: Record<string, string> }): Handle {
   const root = host.shadowRoot ?? host.attachShadow({ mode: 'open' });
   const parent = document.createElement('div');
@@ -74,7 +86,7 @@ export function startEditor(host: HTMLElement, options: { text: string; readonly
     theme,
     lintGutter(),
     EditorView.contentAttributes.of({ 'aria-label': options.label, ...(options.readonly ? { tabindex: '0' } : {}) }),
-    options.readonly ? [EditorState.readOnly.of(true), EditorView.editable.of(false)] : [highlightActiveLine(), autocompletion({ override: [source], activateOnTyping: true, icons: false }), keymap.of([...completionKeymap, indentWithTab])],
+    options.readonly ? [EditorState.readOnly.of(true), EditorView.editable.of(false)] : [replaces, highlightActiveLine(), autocompletion({ override: [source], activateOnTyping: true, icons: false }), keymap.of([...completionKeymap, indentWithTab])],
     keymap.of([...defaultKeymap, ...historyKeymap]),
     EditorView.updateListener.of((update) => {
       if (update.docChanged) options.changed(update.state.doc.toString());

@@ -106,12 +106,12 @@ pub fn run_substate(state: &State) -> Option<RunSubstatus> {
 }
 
 /// The word for the two words of the contract that a list of runs keeps. A list cannot tell `partial` from
-/// `success`: the contract completes both.
+/// `success`: the contract completes both. Nor can it tell `pending` from `queued`: a run is queued as soon as it is
+/// created, because no playbook needs an approval.
 #[must_use]
 pub fn listed_word(status: &str, substatus: Option<&str>) -> &'static str {
     let word = match (status, substatus) {
-        ("PENDING", _) => RunWord::Pending,
-        ("APPROVED", _) => RunWord::Queued,
+        ("PENDING" | "APPROVED", _) => RunWord::Queued,
         ("PAUSED", _) => RunWord::Paused,
         ("COMPLETED", _) => RunWord::Success,
         ("FAILED", _) => RunWord::Failed,

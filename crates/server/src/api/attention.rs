@@ -16,6 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Params;
+use super::held::HeldCount;
 use super::inbox::tasks_of;
 use super::operations::own;
 use super::run_filter::{LOOK_AT, open_statuses};
@@ -68,9 +69,12 @@ struct AttentionNumbers {
     /// Tasks of the inbox that the caller may answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     inbox: Option<Attention>,
+    /// Open runs that are held up, as `GET /api/v1/runs/held` has them.
+    held: Attention,
 }
 
-/// Count what asks for the attention of the caller: urgent alerts, dead letters, and tasks of the inbox that the caller may answer.
+/// Count what asks for the attention of the caller: urgent alerts, dead letters, tasks of the inbox that the caller may answer, and
+/// runs that are held up.
 ///
 /// The answer is cheap: no number goes beyond what a page shows, and the log of a run is read once for each length that it has.
 #[utoipa::path(get, path = "/api/v1/attention", tag = "operations", security(("token" = ["view"])),
@@ -83,6 +87,7 @@ async fn attention(
     Params(query): Params<AttentionQuery>,
 ) -> Result<Json<AttentionNumbers>, ApiProblem> {
     let (now, tasks) = (app.now(), app.person_tasks.clone());
+    let held = HeldCount::of(&app, &caller, MOST)?;
     let found = app.ask(move |store| {
         let letters = match caller.has(Right::Operate) {
             true => Some(dead_letters(store, &caller)?),
@@ -96,6 +101,9 @@ async fn attention(
             alerts: alerts(store, &caller, query.alerts_after, now)?,
             dead_letters: letters,
             inbox,
+            held: held
+                .count(store)
+                .map(|(count, more)| Attention { count, more })?,
         })
     });
     Ok(Json(found.await?))

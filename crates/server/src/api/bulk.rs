@@ -15,9 +15,11 @@ use stepwell_engine::store::{DocumentFilter, NewDocument, RunFilter, RunNo, RunS
 use stepwell_kernel::command::{Command, Env};
 use stepwell_kernel::keys::{TokenKey, sha256_hex};
 use stepwell_kernel::rejection::Code;
+use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
 use stepwell_views::RunView;
 use stepwell_views::allowed::refusal;
+use stepwell_views::stuck::open_steps;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -50,6 +52,8 @@ enum BulkAction {
     CancelAndUndo,
     /// Repeat runs that have ended as new runs.
     Retry,
+    /// Retry the steps that have failed and wait for an operator.
+    RetryHeldSteps,
 }
 
 /// An action for many runs.
@@ -144,8 +148,9 @@ struct BulkRow {
     untried: bool,
 }
 
-/// Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter. A cancel leaves out runs that are
-/// undoing their steps, unless `abandonUndo` is true.
+/// Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter, or retry their steps that are held.
+///
+/// A cancel leaves out runs that are undoing their steps, unless `abandonUndo` is true.
 #[utoipa::path(post, path = "/api/v1/runs/bulk", tag = "actions", security(("token" = ["operate"])),
     request_body = BulkRequest,
     responses((status = 200, body = BulkAnswer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
@@ -231,15 +236,15 @@ async fn bulk(
     let batch = body
         .request_id
         .unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-    let command = command(
-        body.action,
-        &caller,
-        body.reason,
-        format!("bulk-{batch}"),
-        !body.abandon_undo,
-    );
+    let orders = Orders {
+        action: body.action,
+        caller: caller.clone(),
+        reason: body.reason,
+        signal_id: format!("bulk-{batch}"),
+        keep_undo: !body.abandon_undo,
+    };
     let mut tried = match body.dry_run {
-        true => try_out(&app, &runs, &command).await?,
+        true => try_out(&app, &runs, &orders).await?,
         false => Vec::new(),
     }
     .into_iter();
@@ -256,8 +261,8 @@ async fn bulk(
                 }
             },
             (false, Err(problem)) => Some(problem),
-            (false, Ok(())) => match app.submit(&run.run_id, command.clone()).await {
-                Ok(_) => None,
+            (false, Ok(())) => match orders.give(&app, &run.run_id).await {
+                Ok(()) => None,
                 Err(problem) => Some(of_own_project(&app, &caller, problem).await),
             },
         };
@@ -291,14 +296,14 @@ async fn bulk(
     }))
 }
 
-/// Why each run would refuse the command; shorter than the list of runs if that takes too long. Nothing is changed.
+/// Why each run would refuse; shorter than the list of runs if that takes too long. Nothing is changed.
 async fn try_out(
     app: &App,
     runs: &[RunSummary],
-    command: &Command,
+    orders: &Orders,
 ) -> Result<Vec<Option<ApiProblem>>, ApiProblem> {
     let ids: Vec<String> = runs.iter().map(|run| run.run_id.clone()).collect();
-    let (command, now) = (command.clone(), app.now());
+    let (orders, now) = (orders.clone(), app.now());
     app.ask(move |store| {
         let key = TokenKey(store.secret()?);
         let env = Env { now, key };
@@ -309,7 +314,7 @@ async fn try_out(
                 break;
             }
             tried.push(match RunView::read(store, id) {
-                Ok(view) => refusal(&view, command.clone(), &env).map(ApiProblem::from),
+                Ok(view) => orders.refused(&view, &env),
                 Err(error) => Some(error.into()),
             });
         }
@@ -396,29 +401,99 @@ struct PinnedRuns {
     runs: Vec<String>,
 }
 
-fn command(
+/// What is asked of each run.
+#[derive(Clone, Debug)]
+struct Orders {
     action: BulkAction,
-    caller: &Caller,
+    caller: Caller,
     reason: Option<String>,
     signal_id: String,
     keep_undo: bool,
-) -> Command {
-    let signal = |name: &str, reason| Command::Signal {
-        signal_id,
-        signal: name.to_owned(),
-        payload: json!({}),
-        reason,
-        actor: caller.actor(),
-    };
-    match action {
-        BulkAction::Pause => signal("PAUSE", reason),
-        BulkAction::Resume => signal("RESUME", reason),
-        BulkAction::Retry => signal("RETRY_RUN", reason),
-        BulkAction::Cancel | BulkAction::CancelAndUndo => Command::CancelRun {
-            actor: caller.actor(),
-            reason,
-            compensate: matches!(action, BulkAction::CancelAndUndo),
-            keep_undo,
-        },
+}
+
+impl Orders {
+    /// The commands for a run: one, or one for each step that is held.
+    fn of_held(&self, view: &RunView) -> Result<Vec<Command>, ApiProblem> {
+        let open = open_steps(&view.state).into_iter();
+        let held = open.filter(|(_, step)| step.status() == Status::Held);
+        let commands: Vec<Command> = held
+            .map(|(at, _)| {
+                let step = view.plan.step_id(at);
+                let id = format!("{}-{step}", self.signal_id);
+                self.signal(id, "RETRY_STEP", json!({ "stepId": step }))
+            })
+            .collect();
+        match commands.is_empty() {
+            true => Err(ApiProblem::new(
+                StatusCode::CONFLICT,
+                Code::StepNotTerminal.name(),
+                "no step of the run has failed and is held",
+            )),
+            false => Ok(commands),
+        }
+    }
+
+    /// Why a run would refuse; none if it would not.
+    fn refused(&self, view: &RunView, env: &Env) -> Option<ApiProblem> {
+        let commands = match self.action {
+            BulkAction::RetryHeldSteps => match self.of_held(view) {
+                Ok(commands) => commands,
+                Err(problem) => return Some(problem),
+            },
+            BulkAction::Pause
+            | BulkAction::Resume
+            | BulkAction::Cancel
+            | BulkAction::CancelAndUndo
+            | BulkAction::Retry => vec![self.command()],
+        };
+        let mut refusals = commands.into_iter().filter_map(|it| refusal(view, it, env));
+        refusals.next().map(ApiProblem::from)
+    }
+
+    /// Does it to a run.
+    async fn give(&self, app: &App, run: &str) -> Result<(), ApiProblem> {
+        let commands = match self.action {
+            BulkAction::RetryHeldSteps => {
+                let (orders, run) = (self.clone(), run.to_owned());
+                app.ask(move |store| orders.of_held(&RunView::read(store, &run)?))
+                    .await?
+            }
+            BulkAction::Pause
+            | BulkAction::Resume
+            | BulkAction::Cancel
+            | BulkAction::CancelAndUndo
+            | BulkAction::Retry => vec![self.command()],
+        };
+        for command in commands {
+            app.submit(run, command).await?;
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal_id: String, name: &str, payload: serde_json::Value) -> Command {
+        Command::Signal {
+            signal_id,
+            signal: name.to_owned(),
+            payload,
+            reason: self.reason.clone(),
+            actor: self.caller.actor(),
+        }
+    }
+
+    /// The command of an action that is one for every run.
+    fn command(&self) -> Command {
+        let signal = |name: &str| self.signal(self.signal_id.clone(), name, json!({}));
+        match self.action {
+            BulkAction::Pause => signal("PAUSE"),
+            BulkAction::Resume => signal("RESUME"),
+            BulkAction::Retry => signal("RETRY_RUN"),
+            BulkAction::RetryHeldSteps => signal("RETRY_STEP"),
+            BulkAction::Cancel | BulkAction::CancelAndUndo => Command::CancelRun {
+                actor: self.caller.actor(),
+                reason: self.reason.clone(),
+                compensate: matches!(self.action, BulkAction::CancelAndUndo),
+                keep_undo: self.keep_undo,
+            },
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Runs that are held up: a step that no worker serves, a step that has failed and waits for an operator, or no free slot.
+//! Runs that are held up: a step that no worker serves, a step that has failed and waits for an operator, a run that has stalled,
+//! or no free slot.
 //! A list of runs marks them, so that nobody has to open each run to find out.
 
 use std::cmp::Reverse;
@@ -10,6 +11,7 @@ use axum::extract::State;
 use serde::Serialize;
 use stepwell_engine::Error;
 use stepwell_engine::store::{RunFilter, RunNo, RunSummary, Store, TaskRow};
+use stepwell_kernel::event::Body;
 use stepwell_kernel::snapshot::RunStatus;
 use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
@@ -50,6 +52,8 @@ enum HeldFor {
     Worker,
     /// An operator: a step has failed, and the definition says that a person decides what becomes of it.
     Operator,
+    /// A variable: the run has stalled, because no condition lets a token go on.
+    Variable,
     /// A slot: the limit of runs at a time is reached.
     Slot,
 }
@@ -93,11 +97,11 @@ struct HeldRuns {
     more: bool,
 }
 
-/// List the open runs that are held up: a step that nobody serves, a step that has failed and waits for an operator, or no free
-/// slot.
+/// List the open runs that are held up: a step that nobody serves, a step that has failed and waits for an operator, a run that has
+/// stalled, or no free slot.
 ///
-/// The conditions are those of the list of runs; `before` is not used, because there is one page. Failed steps are looked for in
-/// the 500 newest runs that fit and that no server works on.
+/// The conditions are those of the list of runs; `before` is not used, because there is one page. Failed steps and stalls are looked
+/// for in the 500 newest runs that fit and that no server works on.
 #[utoipa::path(get, path = "/api/v1/runs/held", tag = "runs", security(("token" = ["view"])),
     params(RunQuery),
     responses((status = 200, body = HeldRuns), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
@@ -121,10 +125,44 @@ async fn held(
         filter,
         limit,
         now: app.now(),
-        failed: app.held_steps.clone(),
+        stuck: app.held_steps.clone(),
     };
     let found = app.ask(move |store| look.at(store, own));
     Ok(Json(found.await?))
+}
+
+/// Counts the runs that are held up.
+pub(super) struct HeldCount {
+    look: Option<Look>,
+    own: OwnNote,
+}
+
+impl HeldCount {
+    /// Of the runs that the caller may see; `most` of them are looked for.
+    pub(super) fn of(
+        app: &Arc<App>,
+        caller: &Caller,
+        most: usize,
+    ) -> Result<HeldCount, ApiProblem> {
+        let filter = RunQuery::default().only_open().filter(caller)?;
+        let look = filter.map(|filter| Look {
+            filter,
+            limit: most,
+            now: app.now(),
+            stuck: app.held_steps.clone(),
+        });
+        let own = app.workers.attendance.own(app);
+        Ok(HeldCount { look, own })
+    }
+
+    /// How many there are, and whether there may be more.
+    pub(super) fn count(self, store: &dyn Store) -> Result<(usize, bool), Error> {
+        let Some(look) = self.look else {
+            return Ok((0, false));
+        };
+        let found = look.at(store, self.own)?;
+        Ok((found.runs.len(), found.more))
+    }
 }
 
 /// Runs with what holds them up.
@@ -135,7 +173,7 @@ struct Look {
     filter: RunFilter,
     limit: usize,
     now: Time,
-    failed: HeldSteps,
+    stuck: HeldSteps,
 }
 
 impl Look {
@@ -144,11 +182,11 @@ impl Look {
         let (mut runs, more_tasks) = self.without_worker(store, &served)?;
         let known: BTreeSet<RunNo> = runs.iter().map(|it| it.0.run).collect();
         let (queued, more_queued) = self.without_slot(store)?;
-        let (failed, more_failed) = self.without_operator(store)?;
+        let (stuck, more_stuck) = self.without_operator(store)?;
         runs.extend(queued);
-        runs.extend(failed.into_iter().filter(|it| !known.contains(&it.0.run)));
+        runs.extend(stuck.into_iter().filter(|it| !known.contains(&it.0.run)));
         runs.sort_by_key(|it| Reverse((it.0.created_at, it.0.run)));
-        let more = more_tasks || more_queued || more_failed || runs.len() > self.limit;
+        let more = more_tasks || more_queued || more_stuck || runs.len() > self.limit;
         runs.truncate(self.limit);
         let damaged = store.quarantined()?;
         let row = |(run, why): (RunSummary, WhyHeld)| {
@@ -197,7 +235,7 @@ impl Look {
         Ok((found, more))
     }
 
-    /// Runs with steps that have failed and wait for an operator, and whether there may be more.
+    /// Runs that wait for an operator, because a step has failed or the run has stalled, and whether there may be more.
     fn without_operator(&self, store: &dyn Store) -> Result<(HeldSoFar, bool), Error> {
         let running = RunStatus::Running.word().to_owned();
         if !self.filter.statuses.contains(&running) {
@@ -216,9 +254,11 @@ impl Look {
             if run.head.session.is_some() {
                 continue;
             }
-            let steps = self.failed.of(store, &run);
-            if !steps.is_empty() {
-                held.push((run, WhyHeld::Failed(steps)));
+            let found = self.stuck.of(store, &run);
+            if !found.failed.is_empty() {
+                held.push((run, WhyHeld::Failed(found.failed)));
+            } else if let Some(stall) = found.stall {
+                held.push((run, WhyHeld::Stalled(stall)));
             }
         }
         Ok((held, more))
@@ -248,13 +288,28 @@ impl Look {
     }
 }
 
-/// The failed steps that wait for an operator, by run. They follow from the log alone, so a log is read once for each length
+/// What waits for an operator, by run: failed steps, and stalls. They follow from the log alone, so a log is read once for each length
 /// that it has. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeldSteps(Arc<Mutex<StepsByRun>>);
 
-/// The number of the last event that was read, and the steps that were held then.
-type StepsByRun = HashMap<RunNo, (u64, Vec<FailedStep>)>;
+/// The number of the last event that was read, and what was held then.
+type StepsByRun = HashMap<RunNo, (u64, Stuck)>;
+
+/// What of a run waits for an operator.
+#[derive(Clone, Debug, Default)]
+struct Stuck {
+    failed: Vec<FailedStep>,
+    stall: Option<Stall>,
+}
+
+/// A run in which nothing can move.
+#[derive(Clone, Debug)]
+struct Stall {
+    since: Time,
+    /// The tokens and joins that cannot move, in words.
+    stuck: Vec<String>,
+}
 
 /// A step that has failed and waits for an operator.
 #[derive(Clone, Debug)]
@@ -265,18 +320,18 @@ struct FailedStep {
 }
 
 impl HeldSteps {
-    fn of(&self, store: &dyn Store, run: &RunSummary) -> Vec<FailedStep> {
+    fn of(&self, store: &dyn Store, run: &RunSummary) -> Stuck {
         let known = self.lock().get(&run.run).cloned();
-        if let Some((_, steps)) = known.filter(|(seq, _)| *seq == run.last_seq) {
-            return steps;
+        if let Some((_, found)) = known.filter(|(seq, _)| *seq == run.last_seq) {
+            return found;
         }
         // A run that cannot be read is told elsewhere.
         let Ok(view) = RunView::read(store, &run.run_id) else {
-            return Vec::new();
+            return Stuck::default();
         };
         let open = open_steps(&view.state).into_iter();
         let held = open.filter(|(_, step)| step.status() == Status::Held);
-        let steps: Vec<FailedStep> = held
+        let failed = held
             .map(|(at, step)| {
                 let mut events = view.events.iter().rev();
                 let last = events.find(|event| event.body.step() == Some(at));
@@ -287,12 +342,21 @@ impl HeldSteps {
                 }
             })
             .collect();
+        let stall = view.state.stalled().map(|stuck| {
+            let mut events = view.events.iter().rev();
+            let last = events.find(|event| matches!(event.body, Body::RunStalled { .. }));
+            Stall {
+                since: last.map_or(run.created_at, |event| event.at),
+                stuck: stuck.to_vec(),
+            }
+        });
+        let found = Stuck { failed, stall };
         let mut all = self.lock();
         if all.len() >= REMEMBERED {
             all.clear();
         }
-        all.insert(run.run, (run.last_seq, steps.clone()));
-        steps
+        all.insert(run.run, (run.last_seq, found.clone()));
+        found
     }
 
     fn lock(&self) -> MutexGuard<'_, StepsByRun> {
@@ -304,6 +368,7 @@ impl HeldSteps {
 enum WhyHeld {
     Unserved(Vec<TaskRow>),
     Failed(Vec<FailedStep>),
+    Stalled(Stall),
     Queued,
 }
 
@@ -315,6 +380,16 @@ impl WhyHeld {
                 run,
                 waits_for: HeldFor::Slot,
                 says: "waits for a free slot: as many runs are open as the limit allows".to_owned(),
+                steps: Vec::new(),
+            },
+            WhyHeld::Stalled(stall) => HeldRun {
+                since: stall.since.to_rfc3339(),
+                run,
+                waits_for: HeldFor::Variable,
+                says: format!(
+                    "stalled: {}; set a variable that lets it go on, or cancel the run",
+                    stall.stuck.join("; ")
+                ),
                 steps: Vec::new(),
             },
             WhyHeld::Failed(steps) => {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use stepwell_engine::Error;
 use stepwell_engine::store::RunFilter;
 use stepwell_kernel::decide::{barred, barred_from_run};
-use stepwell_kernel::event::WaitKind;
+use stepwell_kernel::event::{Body, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::time::Time;
 use stepwell_views::{RunView, people, phrases};
@@ -177,8 +177,13 @@ pub(super) fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<Person
                 let text = phrases::waits(plan, state, step, now);
                 let mut row = task(kind, Some(plan.step_id(step)), text.unwrap_or_default());
                 row.description = plan.step(step.step).description.clone();
+                // An answer that does not end the wait, such as the first of two approvals, does not begin it anew.
+                let is_answer = |body: &Body| {
+                    matches!(body, Body::StepAnswered { .. } | Body::StepApproved { .. })
+                };
                 let mut events = view.events.iter().rev();
-                let last = events.find(|event| event.body.step() == Some(step));
+                let last =
+                    events.find(|event| event.body.step() == Some(step) && !is_answer(&event.body));
                 row.since = last.map(|event| event.at.to_rfc3339());
                 let open = state.run(step).and_then(|run| run.wait());
                 row.until = open.and_then(|wait| wait.deadline()).map(Time::to_rfc3339);

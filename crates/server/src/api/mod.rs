@@ -2,6 +2,7 @@
 //! the same functions, so the document cannot say something else than the server does.
 
 mod actions;
+mod alerts;
 mod allowed;
 mod attention;
 mod audit;
@@ -110,6 +111,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(log_windows::routes())
         .merge(inbox::routes())
         .merge(bulk::routes())
+        .merge(alerts::routes())
         .merge(operations::routes())
         .merge(dead_letters::routes())
         .merge(attention::routes())

@@ -1,4 +1,4 @@
-//! The installation: alerts, sinks, pending deliveries and the queue of runs.
+//! The installation: sinks, pending deliveries and the queue of runs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use stepwell_bus::{is_sink_name, open_sink, shown_address};
 use stepwell_engine::Error;
 use stepwell_engine::store::{NoticeFilter, RunFilter, SinkRow, SinkStart, Store};
 use stepwell_kernel::codes::HOST_DENIED;
-use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -29,7 +28,6 @@ const ROWS: usize = 100;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
-        .routes(routes!(alerts))
         .routes(routes!(sinks))
         .routes(routes!(add_sink, remove_sink))
         .routes(routes!(outbox))
@@ -69,70 +67,6 @@ pub(super) fn own(caller: Caller) -> NoticeFilter {
         project: caller.project,
         ..NoticeFilter::default()
     }
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-struct AlertQuery {
-    /// Only alerts with this code.
-    code: Option<String>,
-    /// Only alerts about the run with this id.
-    run: Option<String>,
-    /// Only alerts before the one with this number: the last `no` of the page before.
-    before: Option<i64>,
-    /// At most this many rows; 100 if absent, 1000 at most.
-    limit: Option<usize>,
-}
-
-/// Something that a person must be told.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct AlertOfRun {
-    no: i64,
-    /// The run that the alert is about; absent for the whole installation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_id: Option<String>,
-    code: String,
-    /// P1, P2 or P3; P1 is the most urgent.
-    priority: &'static str,
-    message: String,
-    at: String,
-}
-
-/// List alerts, newest first.
-#[utoipa::path(get, path = "/api/v1/alerts", tag = "operations", security(("token" = ["view"])),
-    params(AlertQuery),
-    responses((status = 200, body = Vec<AlertOfRun>), (status = 400, body = ApiProblem),
-        (status = 403, body = ApiProblem), (status = 503, body = ApiProblem)))]
-async fn alerts(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Params(query): Params<AlertQuery>,
-) -> Result<Json<Vec<AlertOfRun>>, ApiProblem> {
-    let own = own(caller);
-    let filter = NoticeFilter {
-        about_store: own.about_store && query.run.is_none(),
-        run_id: query.run,
-        word: query.code,
-        past: query.before,
-        limit: limit_of(query.limit)?,
-        ..own
-    };
-    let rows = app.ask(move |store| store.list_alerts(&filter)).await?;
-    let row = |row: stepwell_engine::store::AlertRow| AlertOfRun {
-        no: row.no,
-        run_id: row.run_id,
-        code: row.code,
-        priority: match row.priority {
-            Priority::P1 => "P1",
-            Priority::P2 => "P2",
-            Priority::P3 => "P3",
-        },
-        message: row.message,
-        at: row.at.to_rfc3339(),
-    };
-    Ok(Json(rows.into_iter().map(row).collect()))
 }
 
 /// A sink that gets every event of every run.
@@ -274,7 +208,7 @@ async fn add_sink(
     whole_installation(&caller)?;
     if !is_sink_name(&name) {
         return Err(ApiProblem::bad_request(
-            "the name of a sink may contain letters, digits, `-`, `_` and `.`",
+            "the name of a sink may contain letters from A to Z, digits, `-`, `_` and `.`",
         ));
     }
     let now = app.now();

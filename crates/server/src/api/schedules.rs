@@ -192,7 +192,7 @@ fn check_name(name: &str) -> Result<(), ApiProblem> {
     match (1..=200).contains(&name.len()) && name.chars().all(good) {
         true => Ok(()),
         false => Err(invalid(
-            "the name of a schedule has 1 to 200 letters, digits, -, _ and .",
+            "the name of a schedule has 1 to 200 letters from A to Z, digits, -, _ and .",
         )),
     }
 }

@@ -120,7 +120,7 @@ async fn put_source(
 ) -> Result<Response, ApiProblem> {
     if !is_sink_name(&name) {
         return Err(invalid(
-            "the name of a source has 1 to 100 letters, digits, -, _ and .",
+            "the name of a source has 1 to 100 letters from A to Z, digits, -, _ and .",
         ));
     }
     check_target(&mut body.target)?;

@@ -202,7 +202,7 @@ async fn put_webhook(
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !(1..=100).contains(&name.len()) || !name.chars().all(good) {
         return Err(invalid(
-            "the name of a webhook has 1 to 100 letters, digits, -, _ and .",
+            "the name of a webhook has 1 to 100 letters from A to Z, digits, -, _ and .",
         ));
     }
     check_signature(&body.signature)?;
@@ -218,7 +218,10 @@ async fn put_webhook(
             ));
         }
         if let Err(error) = app.secrets.resolve(secret).await {
-            return Err(invalid(format!("secret: {} on this server", error.code())));
+            return Err(invalid(format!(
+                "secret: {}: this server cannot resolve {secret}",
+                error.code()
+            )));
         }
     }
     let headers = body.headers.iter().map(|it| header_name(it));
