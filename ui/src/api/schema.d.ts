@@ -3228,7 +3228,10 @@ export interface components {
             ready: boolean;
             /** @description Why not, one sentence each. */
             reasons: string[];
-            /** @description What does not work beside that, one sentence each: an engine outside that does not answer, whose runs wait. */
+            /**
+             * @description What does not work beside that, one sentence each: an engine outside that does not answer or that nobody
+             *     serves, whose runs wait.
+             */
             warnings: string[];
         };
         /** @description One thing that can continue a run, for programs. */
@@ -5039,6 +5042,8 @@ export interface components {
         SinkState: {
             /** @description The address, without user, password and query. */
             address: string;
+            /** @description How many of its deliveries are dead letters; at most 1,000 are counted. */
+            deadLetters: number;
             name: string;
             /** @description Since when the oldest of them waits. */
             oldest?: string | null;
