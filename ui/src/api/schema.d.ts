@@ -1517,7 +1517,7 @@ export interface components {
             /** @description The condition; absent (`else`) always matches. */
             when?: components["schemas"]["Template"] | null;
         };
-        /** @description Alerts by code. */
+        /** @description The alerts that the caller may see, counted by code and priority. */
         AlertCodes: {
             /** @description The codes, the one with the newest alert first. */
             codes: components["schemas"]["AlertsOfCode"][];
@@ -1539,7 +1539,7 @@ export interface components {
         /** @description The alerts of one code and one priority. */
         AlertsOfCode: {
             code: string;
-            /** @description How many alerts. */
+            /** @description How many alerts there are of this code and priority. */
             count: number;
             /** @description The newest of them. */
             newest: components["schemas"]["AlertOfRun"];

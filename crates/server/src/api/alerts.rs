@@ -108,7 +108,7 @@ struct AlertsOfCode {
     code: String,
     /// P1, P2 or P3; P1 is the most urgent.
     priority: &'static str,
-    /// How many alerts.
+    /// How many alerts there are of this code and priority.
     count: usize,
     /// How many runs they are about. An alert of the whole installation is about none.
     runs: usize,
@@ -118,7 +118,7 @@ struct AlertsOfCode {
     newest: AlertOfRun,
 }
 
-/// Alerts by code.
+/// The alerts that the caller may see, counted by code and priority.
 #[derive(Debug, Default, Serialize, ToSchema)]
 struct AlertCodes {
     /// The codes, the one with the newest alert first.
