@@ -337,7 +337,7 @@ test('a definition of another tenant is started and edited for its tenant; addre
   const run = await own.run({ name: 'greets' }, {}, { tenant: 'local' });
   await own.until(run, (it) => it.status === 'COMPLETED');
   await page.goto(`${own.url}/#/runs/${run}?at=99999`);
-  await page.getByText('EVENT_UNKNOWN').waitFor();
+  await page.getByTestId('nowhere').getByText('There is no event 99999').waitFor();
   await page.getByTestId('travel').getByText('Now').waitFor();
   // The slider stays under the hand that moves it.
   const slider = page.getByLabel('Travel in time to an event');
