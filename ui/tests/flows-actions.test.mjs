@@ -404,7 +404,7 @@ test('an approver answers and may do nothing else; a token that is revoked ends 
   };
   await signIn(approver);
   await page.getByRole('heading', { name: 'pay-out' }).waitFor();
-  await page.waitForFunction(() => document.querySelector('button[title*="right `operate`"]'));
+  await page.waitForFunction(() => document.querySelector('button[title*="role operator"]'));
   assert.ok(await page.getByRole('button', { name: 'Pause' }).isDisabled());
   for (const name of ['Tokens', 'Audit log', 'Webhooks']) assert.equal(await page.getByRole('link', { name }).count(), 0);
   await page.keyboard.press('a');
