@@ -107,6 +107,8 @@ pub(crate) fn install(format: Option<LogFormat>) {
     if !asked_for {
         // Each call that it repeats is a warning of Temporal's client; that the server is away is said once, in plain words.
         targets = targets.with_target("temporalio", LevelFilter::ERROR);
+        // Every record was waited for before its producer is dropped.
+        targets = targets.with_target("krafka::producer", LevelFilter::ERROR);
     }
     let told = dynamic_filter_fn(move |event, _| {
         let repeats =
