@@ -211,6 +211,16 @@ impl<'a> Door<'a> {
         })
     }
 
+    /// Waits until at least so many steps of a run have completed.
+    fn until_completed(&self, run: &str, steps: usize) -> Result<()> {
+        self.until(run, &format!("{steps} steps"), |events| {
+            let completed = events
+                .iter()
+                .filter(|it| it["eventType"] == "StepCompleted");
+            completed.count() >= steps
+        })
+    }
+
     /// The engine that the log names, and its id of the run.
     fn engine_of(&self, run: &str) -> Result<(String, String)> {
         let events = self.events(run)?;
@@ -304,13 +314,7 @@ impl<'a> Door<'a> {
     /// Pause, resume, cancel and an approval.
     fn commands(&self) -> Result<()> {
         let run = self.start("served-long")?;
-        self.until(&run, "two steps", |events| {
-            events
-                .iter()
-                .filter(|it| it["eventType"] == "StepCompleted")
-                .count()
-                >= 2
-        })?;
+        self.until_completed(&run, 2)?;
         let signal = |kind: &str| {
             let body = json!({"signalType": kind, "reason": "test"});
             self.ask("POST", &format!("/api/v1/runs/{run}/signals"), Some(body))
@@ -389,13 +393,7 @@ impl<'a> Door<'a> {
         let run = self.start("served-chain")?;
         let begun = Instant::now();
         for done in [3, 8] {
-            self.until(&run, "some steps", |events| {
-                events
-                    .iter()
-                    .filter(|it| it["eventType"] == "StepCompleted")
-                    .count()
-                    >= done
-            })?;
+            self.until_completed(&run, done)?;
             self.kill()?;
             *self = Door::open(self.trial, &self.store)?;
         }
@@ -420,13 +418,7 @@ impl<'a> Door<'a> {
     /// What a run on the engine leaves in the store while it works is no damage.
     fn checked(&self) -> Result<()> {
         let run = self.start("served-chain")?;
-        self.until(&run, "two steps", |events| {
-            events
-                .iter()
-                .filter(|it| it["eventType"] == "StepCompleted")
-                .count()
-                >= 2
-        })?;
+        self.until_completed(&run, 2)?;
         self.trial.told(&["db", "check", "--store", &self.store])?;
         self.until_event(&run, "RunCompleted")
     }
