@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::settings;
+
 /// The profiles of a file, by name.
 pub type Profiles = BTreeMap<String, Profile>;
 
@@ -137,7 +139,10 @@ pub fn of_user() -> Result<Profiles, String> {
         Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
     };
     let read = toml::from_str::<UserFile>(&text);
-    let read = read.map_err(|error| format!("{} cannot be used: {error}", path.display()));
+    let read = read.map_err(|error| {
+        let why = settings::fault(&text, &error);
+        format!("{} cannot be used: {why}", path.display())
+    });
     read.map(|file| file.profiles)
 }
 

@@ -326,7 +326,17 @@ impl Settings {
     }
 
     fn parse(text: &str) -> Result<Settings, String> {
-        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+        toml::from_str(text).map_err(|error| fault(text, &error))
+    }
+}
+
+/// Why a file in TOML cannot be used, and at which line.
+pub(crate) fn fault(text: &str, error: &toml::de::Error) -> String {
+    let why = error.message().trim_end();
+    let before = error.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => format!("line {}: {why}", before.matches('\n').count() + 1),
+        None => why.to_owned(),
     }
 }
 

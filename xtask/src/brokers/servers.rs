@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// How long a broker may take to listen.
 const START: Duration = Duration::from_secs(90);
 const SNOWFLAKE: &str = include_str!("snowflake_api.py");
+/// The largest message that NATS takes here, in bytes: less than an event may have.
+pub(super) const NATS_TAKES: usize = 32 * 1024;
 /// The libraries of Kafka come from Maven.
 const KAFKA_POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>servers</groupId><artifactId>kafka</artifactId><version>1</version><dependencies>
@@ -83,7 +85,11 @@ impl Server {
     /// What is done once, before the first start.
     fn prepare(&self, repo: &Repo) -> Result<()> {
         match self.kind {
-            Kind::Nats | Kind::Redis => Ok(()),
+            Kind::Redis => Ok(()),
+            Kind::Nats => Ok(fs::write(
+                self.folder.join("nats.conf"),
+                format!("max_payload: {NATS_TAKES}\n"),
+            )?),
             Kind::Amqp => Ok(fs::write(self.folder.join("plugins"), "[].\n")?),
             Kind::Snowflake => Ok(fs::write(self.folder.join("api.py"), SNOWFLAKE)?),
             Kind::Kafka => {
@@ -134,6 +140,7 @@ impl Server {
         let mut command = match self.kind {
             Kind::Nats => {
                 let mut command = Command::new(&self.program);
+                command.arg("-c").arg(self.folder.join("nats.conf"));
                 command.args(["-a", "127.0.0.1", "-p", &port, "-js", "-sd", &folder]);
                 command
             }

@@ -2,7 +2,7 @@
 //! again. Then every broker must have every event, in the order of each run.
 
 use super::Programs;
-use super::servers::{Kind, Server};
+use super::servers::{Kind, NATS_TAKES, Server};
 use crate::served::{Served, ask};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value as Json, json};
@@ -103,6 +103,60 @@ pub(super) fn check(
     Ok(())
 }
 
+/// A message that the broker never takes becomes a dead letter with its alert, and keeps no other message back.
+pub(super) fn too_large(programs: &Programs, server: &Server, folder: &Path) -> Result<()> {
+    let served = Served::start(&programs.stepwell, folder, &["--store", "large.db"])?;
+    let address = format!("nats://127.0.0.1:{}/LARGE?subject=large", server.port);
+    let body = json!({ "address": address });
+    let (status, answer) = ask(&served.url, "PUT", "/api/v1/sinks/large", Some(&body))?;
+    if status != 200 {
+        bail!("the sink is refused: {answer}");
+    }
+    let print = format!("head -c {} /dev/zero | tr \"\\\\0\" x", NATS_TAKES * 2);
+    let text = format!(
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: large, path: large}}\nworkflow:\n\
+         - {{step: start, tool: {{kind: noop}}, next: [{{step: large}}]}}\n\
+         - {{step: large, tool: {{kind: shell, cmds: ['{print}']}}, next: [{{step: last}}]}}\n\
+         - {{step: last, tool: {{kind: noop}}}}\n"
+    );
+    let body = json!({ "definition": { "text": text }, "waitSeconds": 30 });
+    let run = start(&served.url, &body)?;
+    let (_, events) = ask(
+        &served.url,
+        "GET",
+        &format!("/api/v1/runs/{run}/events"),
+        None,
+    )?;
+    let events = events["events"].as_array().context("no events")?.clone();
+    let is_large = |it: &&Json| it.to_string().len() > NATS_TAKES;
+    let large = events.iter().filter(is_large).count();
+    if large == 0 {
+        bail!("no event is too large for NATS");
+    }
+    wait_until_empty(&served.url, Instant::now())?;
+    let (_, dead) = ask(&served.url, "GET", "/api/v1/dead-letters", None)?;
+    if dead.as_array().is_none_or(Vec::is_empty) {
+        bail!("the message that is too large is no dead letter: {dead}");
+    }
+    let (_, alerts) = ask(&served.url, "GET", "/api/v1/alerts", None)?;
+    if !alerts.to_string().contains("EVENT_BUS_DELIVERY_FAILED") {
+        bail!("there is no alert: {alerts}");
+    }
+    served.stop()?;
+    let small = events.len() - large;
+    let stream = format!("nats://127.0.0.1:{}/LARGE", server.port);
+    let lines = programs.broker(&["drain", &stream, "check", &small.to_string(), "30"])?;
+    let got = lines.lines().count();
+    if got != small {
+        bail!("{got} of {small} events that NATS takes are there:\n{lines}");
+    }
+    println!(
+        "sink nats: {large} of {} messages are larger than it takes, and dead letters; all others arrived",
+        events.len()
+    );
+    Ok(())
+}
+
 /// Starts runs until there are so many events. Each broker is killed and started again meanwhile.
 fn start_runs(url: &str, events: usize, servers: &mut [Server]) -> Result<Expected> {
     let body = json!({ "definition": { "text": definition() }, "waitSeconds": 30 });
@@ -146,23 +200,23 @@ fn start_runs(url: &str, events: usize, servers: &mut [Server]) -> Result<Expect
 /// Starts some runs at the same time and waits until they have ended.
 fn start_together(url: &str, body: &Json) -> Result<Vec<String>> {
     let started = std::thread::scope(|scope| {
-        let one = || -> Result<String> {
-            let (status, answer) = ask(url, "POST", "/api/v1/runs", Some(body))?;
-            if answer["run"]["status"] != "COMPLETED" {
-                bail!("a run did not end ({status}): {answer}");
-            }
-            Ok(answer["runId"]
-                .as_str()
-                .context("a run without an id")?
-                .to_owned())
-        };
-        let threads: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| start(url, body))).collect();
         threads.into_iter().map(|it| it.join()).collect::<Vec<_>>()
     });
     let joined = started
         .into_iter()
         .map(|it| it.map_err(|_| anyhow::anyhow!("a thread panicked"))?);
     joined.collect()
+}
+
+/// Starts a run and waits until it has completed.
+fn start(url: &str, body: &Json) -> Result<String> {
+    let (status, answer) = ask(url, "POST", "/api/v1/runs", Some(body))?;
+    if answer["run"]["status"] != "COMPLETED" {
+        bail!("a run did not end ({status}): {answer}");
+    }
+    let run = answer["runId"].as_str().context("a run without an id")?;
+    Ok(run.to_owned())
 }
 
 fn wait_until_empty(url: &str, begun: Instant) -> Result<()> {

@@ -100,6 +100,9 @@ impl Trial {
             } else {
                 door.away().context("the engine is away")?;
                 said.push("runs wait for an engine that is away, and are seen to".to_owned());
+                door.restored()
+                    .context("the store is replaced by an older copy")?;
+                said.push("a run whose store is older than the engine is held back".to_owned());
             }
             door.served.stop()?;
         }
@@ -300,15 +303,20 @@ impl<'a> Door<'a> {
     fn begun(&self, definition: &str, known: &[&str]) -> Result<String> {
         let until = Instant::now() + SOON;
         while Instant::now() < until {
-            let runs = self.ask("GET", &format!("/api/v1/runs?plan={definition}"), None)?;
-            let runs = runs["runs"].as_array().cloned().unwrap_or_default();
-            let ids = runs.iter().filter_map(|it| it["runId"].as_str());
-            if let Some(new) = ids.into_iter().find(|it| !known.contains(it)) {
-                return Ok(new.to_owned());
+            let mut ids = self.runs_of(definition)?.into_iter();
+            if let Some(new) = ids.find(|it| !known.contains(&it.as_str())) {
+                return Ok(new);
             }
             std::thread::sleep(Duration::from_millis(200));
         }
         bail!("nothing starts a run of {definition}")
+    }
+
+    fn runs_of(&self, definition: &str) -> Result<Vec<String>> {
+        let runs = self.ask("GET", &format!("/api/v1/runs?plan={definition}"), None)?;
+        let runs = runs["runs"].as_array().context("no runs")?;
+        let ids = runs.iter().filter_map(|it| it["runId"].as_str());
+        Ok(ids.map(str::to_owned).collect())
     }
 
     /// Pause, resume, cancel and an approval.
@@ -423,11 +431,14 @@ impl<'a> Door<'a> {
         self.until_event(&run, "RunCompleted")
     }
 
-    /// A step is answered while no server is there, and the next server does not serve the engine: it says so, and a server that
-    /// serves the engine goes on.
+    /// A step is answered and a run is repeated while no server is there, and the next server does not serve the engine: it says
+    /// so, and a server that serves the engine goes on.
     fn unserved(&mut self) -> Result<()> {
+        let ended = self.start("served-short")?;
+        self.until_event(&ended, "RunCompleted")?;
         let run = self.start("served-gate")?;
         self.until_event(&run, "StepCompleted")?;
+        let known = self.runs_of("served-short")?;
         self.served.end()?;
         let answer = [
             "runs",
@@ -442,21 +453,68 @@ impl<'a> Door<'a> {
             &self.store,
         ];
         self.trial.told(&answer)?;
+        self.trial
+            .told(&["runs", "retry", &ended, "--store", &self.store])?;
         *self = Door::open_with(self.trial, &self.store, "unserved.toml")?;
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let retried = self.begun("served-short", &known)?;
         self.until_warning("ENGINE_NOT_SERVED", true)?;
+        self.until_alert("ENGINE_NOT_SERVED", &run)?;
+        self.served.end()?;
+        *self = Door::open(self.trial, &self.store)?;
+        for run in [&run, &retried] {
+            self.until_event(run, "RunCompleted")?;
+            self.must_be_of_engine(run)?;
+        }
+        Ok(())
+    }
+
+    /// The store is replaced by an older copy while the engine has the newer history: nothing is done again until a person says so.
+    fn restored(&mut self) -> Result<()> {
+        let run = self.start("served-chain")?;
+        self.until_completed(&run, 2)?;
+        self.served.end()?;
+        let copy = format!("{}.copy", self.store);
+        fs::copy(&self.store, &copy)?;
+        *self = Door::open(self.trial, &self.store)?;
+        self.until_completed(&run, 5)?;
+        self.served.end()?;
+        for rest in ["-wal", "-shm"] {
+            let rest = format!("{}{rest}", self.store);
+            if fs::exists(&rest)? {
+                fs::remove_file(rest)?;
+            }
+        }
+        fs::rename(&copy, &self.store)?;
+        let done = self.effects()?;
+        *self = Door::open(self.trial, &self.store)?;
+        self.until_alert("ENGINE_DIVERGED", &run)?;
+        let shown = self.ask("GET", &format!("/api/v1/runs/{run}"), None)?;
+        ensure!(shown.to_string().contains("PAUSED"), "{shown}");
+        std::thread::sleep(Duration::from_secs(3));
+        ensure!(self.effects()? == done, "a step was done again");
+        let body = json!({"signalType": "RESUME", "reason": "test"});
+        self.ask("POST", &format!("/api/v1/runs/{run}/signals"), Some(body))?;
+        self.until_event(&run, "RunCompleted")?;
+        self.must_be_whole(&run, 14)
+    }
+
+    /// How often a step of `served-chain` was done.
+    fn effects(&self) -> Result<usize> {
+        let effects = fs::read_to_string(self.trial.folder.join("served-effects"))?;
+        Ok(effects.lines().count())
+    }
+
+    fn until_alert(&self, code: &str, run: &str) -> Result<()> {
         let until = Instant::now() + SOON;
         loop {
-            let alerts = self.ask("GET", "/api/v1/alerts?code=ENGINE_NOT_SERVED", None)?;
-            if alerts.to_string().contains(&run) {
-                break;
+            let alerts = self.ask("GET", &format!("/api/v1/alerts?code={code}"), None)?;
+            if alerts.to_string().contains(run) {
+                return Ok(());
             }
             ensure!(Instant::now() < until, "there is no alert: {alerts}");
             std::thread::sleep(Duration::from_millis(200));
         }
-        self.served.end()?;
-        *self = Door::open(self.trial, &self.store)?;
-        self.until_event(&run, "RunCompleted")?;
-        self.must_be_of_engine(&run)
     }
 
     /// Two servers share the store; one is killed, and the other finishes the run.

@@ -174,6 +174,10 @@ impl MessageSource for KafkaMessages {
     fn close(&mut self) -> SourceFuture<'_, ()> {
         Box::pin(async move {
             let closed = self.consumer.close().await;
+            if let Some(producer) = self.producer.take() {
+                // Every dead letter was waited for: only connections are left to close.
+                let _ = producer.close().await;
+            }
             closed.map_err(|error| failure(&error).why())
         })
     }

@@ -6,7 +6,7 @@ use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, Que
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::access::GivenReason;
 use crate::codes;
@@ -22,14 +22,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiProblem> {
         not_encoded(request.headers())?;
         let request = noted(request, state).await.map_err(|it| unreadable(&it))?;
-        let read = match is_plain_json(&request) {
-            true => read(request, state).await,
-            false => Json::<T>::from_request(request, state).await,
-        };
-        match read {
-            Ok(Json(value)) => Ok(Body(value)),
-            Err(rejection) => Err(unreadable(&rejection)),
+        if is_plain_json(&request) {
+            return read(request, state).await.map(Body);
         }
+        let read = Json::<T>::from_request(request, state).await;
+        read.map(|Json(value)| Body(value))
+            .map_err(|rejection| unreadable(&rejection))
     }
 }
 
@@ -69,16 +67,37 @@ fn is_plain_json(request: &Request) -> bool {
 
 /// Reads a body. Where in the body it is wrong is found out only if it is wrong: to keep track of the place takes longer than
 /// to read.
-async fn read<S, T>(request: Request, state: &S) -> Result<Json<T>, JsonRejection>
+async fn read<S, T>(request: Request, state: &S) -> Result<T, ApiProblem>
 where
     S: Send + Sync,
     T: DeserializeOwned,
 {
-    let bytes = Bytes::from_request(request, state).await?;
-    match serde_json::from_slice(&bytes) {
-        Ok(value) => Ok(Json(value)),
-        Err(_) => Json::from_bytes(&bytes),
+    let bytes = Bytes::from_request(request, state).await;
+    let bytes = bytes.map_err(|it| unreadable(&it.into()))?;
+    if let Ok(value) = serde_json::from_slice(&bytes) {
+        return Ok(value);
     }
+    match Json::from_bytes(&bytes) {
+        Ok(Json(value)) => Ok(value),
+        Err(JsonRejection::JsonSyntaxError(error)) if is_json(&bytes) => {
+            Err(two_choices(&error.body_text()))
+        }
+        Err(rejection) => Err(unreadable(&rejection)),
+    }
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
+}
+
+/// The parser calls it an error of syntax if an object that must have one of several fields has two of them.
+fn two_choices(text: &str) -> ApiProblem {
+    let place = text
+        .rsplit_once(" at line ")
+        .map_or(String::new(), |(_, place)| format!(" at line {place}"));
+    ApiProblem::bad_request(format!(
+        "the body cannot be used: an object that takes one of several fields has more than one of them; keep one{place}"
+    ))
 }
 
 /// Notes the reason in the body for the audit log.

@@ -222,7 +222,7 @@ async fn add_sink(
     let around = app.around.clone();
     app.block(move || match open_sink(&checked, &around) {
         Ok(_) => Ok(()),
-        Err(why) => Err(bad_address(&why, codes::REQUEST_INVALID)),
+        Err(why) => Err(bad_address(&why, ApiProblem::bad_request)),
     })
     .await?;
     let start = match body.from_beginning {
@@ -236,12 +236,12 @@ async fn add_sink(
 }
 
 /// Why an address cannot be used.
-pub(super) fn bad_address(why: &str, code: &str) -> ApiProblem {
-    let code = match why.contains(HOST_DENIED) {
-        true => HOST_DENIED,
-        false => code,
-    };
-    ApiProblem::new(StatusCode::BAD_REQUEST, code, format!("address: {why}"))
+pub(super) fn bad_address(why: &str, other: impl FnOnce(String) -> ApiProblem) -> ApiProblem {
+    let told = format!("address: {why}");
+    match why.contains(HOST_DENIED) {
+        true => ApiProblem::new(StatusCode::BAD_REQUEST, HOST_DENIED, told),
+        false => other(told),
+    }
 }
 
 /// Remove a sink: deliveries that are pending are forgotten.

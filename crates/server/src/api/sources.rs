@@ -18,7 +18,6 @@ use super::pages::{NamedQuery, TenantQuery};
 use super::webhooks::check_target;
 use crate::access::Caller;
 use crate::app::App;
-use crate::codes;
 use crate::definitions::Registry;
 use crate::problem::ApiProblem;
 use crate::sources::{SourceDocument, SourceState, Sources, invalid, unknown};
@@ -125,8 +124,7 @@ async fn put_source(
     }
     check_target(&mut body.target)?;
     if let Some(address) = &body.address {
-        open_source(address, &app.around)
-            .map_err(|why| bad_address(&why, codes::SOURCE_INVALID))?;
+        open_source(address, &app.around).map_err(|why| bad_address(&why, invalid))?;
     }
     let max_body = body.max_body.unwrap_or(MAX_BODY);
     if !(1..=app.settings.max_body).contains(&max_body) {

@@ -40,7 +40,11 @@ fn a_server_refuses_engines_that_it_was_built_without_and_addresses_that_are_wro
             2,
             "--features temporal",
         ),
-        ("[engines]\norders = 'nowhere'", 1, "ENGINE_ADDRESS"),
+        (
+            "\n[engines]\norders = 'nowhere'",
+            1,
+            "cannot be used: line 2: engines.orders: ENGINE_ADDRESS",
+        ),
         (
             "[[engines.definitions]]\nname = 'order'\nengine = 'orders'",
             1,

@@ -247,7 +247,7 @@ fn addresses_that_cannot_be_used_are_refused() {
         let (status, answer) = source(address);
         assert_eq!(
             (status, &answer["code"]),
-            (400, &json!("SOURCE_INVALID")),
+            (422, &json!("SOURCE_INVALID")),
             "{answer}"
         );
         let detail = answer["detail"].as_str().unwrap();
@@ -267,6 +267,12 @@ fn addresses_that_cannot_be_used_are_refused() {
         json!({ "address": "nats://h/S", "target": { "start": { "definition": "nobody" } } });
     let (status, answer) = put(&server, "/api/v1/sources/odd", &body);
     assert_eq!(status, 404, "{answer}");
+    let both = json!({ "start": { "definition": "build" }, "event": { "type": "go" } });
+    let body = json!({ "address": "nats://h/S", "target": both });
+    let (status, answer) = put(&server, "/api/v1/sources/odd", &body);
+    let detail = answer["detail"].as_str().unwrap();
+    assert_eq!(status, 400, "{answer}");
+    assert!(detail.contains("keep one at line 1"), "{detail}");
 }
 
 #[test]
