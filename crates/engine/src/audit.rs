@@ -17,8 +17,7 @@ use stepwell_kernel::time::Time;
 use crate::chain_check::ChainCheck;
 use crate::chunk;
 use crate::coordinator::is_whole;
-use crate::coordinator::{NATIVE, PRETENDS};
-use crate::engine_routes::LATE_MS;
+use crate::engine_routes::{LATE_MS, engine_outside};
 use crate::error::Error;
 use crate::read;
 use crate::store::{DerivedRows, Head, KeptRows, RunColumns, RunNo, Store, StoreError, StoredRun};
@@ -377,7 +376,7 @@ impl WholeLog {
         let due = next_wake(&self.state);
         let woken = match (waits, self.has_work()) {
             // The engine outside that moves the run has its timers; a server looks whether that engine is late.
-            (false, _) if self.is_moved_outside() => due.is_none_or(|due| {
+            (false, _) if engine_outside(&self.state).is_some() => due.is_none_or(|due| {
                 let latest = due.max(now).plus(LATE_MS);
                 head.wake_at.is_some_and(|at| at <= latest)
             }),
@@ -395,12 +394,6 @@ impl WholeLog {
             (None, Some(_)) | (Some(_), None) => false,
         };
         woken && offered
-    }
-
-    /// Whether an engine outside moves the run, such as Temporal.
-    fn is_moved_outside(&self) -> bool {
-        let outside = |engine: &str| engine != NATIVE && engine != PRETENDS;
-        self.state.engine().is_some_and(outside)
     }
 
     /// Whether there is something to do that no timer stands for.

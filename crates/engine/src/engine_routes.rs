@@ -4,9 +4,23 @@ use stepwell_dialects::Severity;
 use stepwell_dialects::plan::check_engine;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::state::State;
+
+use crate::coordinator::{NATIVE, PRETENDS};
 
 /// How long an engine outside may take to act before a server looks, in milliseconds.
 pub(crate) const LATE_MS: u64 = 15_000;
+
+/// Whether this is an engine outside, such as Temporal: neither the engine of this process nor the one that pretends all work.
+pub(crate) fn is_outside(engine: &str) -> bool {
+    engine != NATIVE && engine != PRETENDS
+}
+
+/// The engine outside that moves a run, if one does.
+#[must_use]
+pub fn engine_outside(state: &State) -> Option<&str> {
+    state.engine().filter(|it| is_outside(it))
+}
 
 /// Which definitions run where: the first route that fits counts.
 #[derive(Clone, Debug, PartialEq, Eq)]

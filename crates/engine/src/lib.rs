@@ -55,7 +55,7 @@ mod ticker;
 
 pub use chain_check::ChainCheck;
 pub use engine::Engine;
-pub use engine_routes::{EngineRoute, EngineRoutes};
+pub use engine_routes::{EngineRoute, EngineRoutes, engine_outside};
 pub use error::Error;
 pub use limits::{Limits, WhenFull};
 pub use outside::{RecordedEvent, record_outside};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stepwell_engine::rows::{BUILT_IN, served_by, target_name};
-use stepwell_engine::run_id_for;
+use stepwell_engine::{engine_outside, run_id_for};
 use stepwell_kernel::command::TimerKind;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Body, Event, StepError, WaitKind};
@@ -42,11 +42,6 @@ fn work_of(plan: &Plan, target: Target) -> WorkName {
         queue: queue.to_owned(),
         operation: operation.to_owned(),
     }
-}
-
-/// The engine outside that moves a run, if one does.
-fn engine_outside(state: &State) -> Option<&str> {
-    state.engine().filter(|it| !["native", "mock"].contains(it))
 }
 
 /// Everything that can continue a run. `unserved` is work of which it is known that nobody serves it.

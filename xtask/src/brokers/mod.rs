@@ -14,7 +14,8 @@ use std::time::Instant;
 
 pub(crate) const HELP: &str = "\
 Sends events through every sink and messages through every source, with the broker killed (-9) and started again in the
-middle, and checks what arrived: all of it, in the order of each run, twice only where docs/sinks.md says so.
+middle, and checks what arrived: all of it, in the order of each run, twice only where docs/sinks.md says so. A message that
+NATS never takes must become a dead letter and keep no other message back.
 
 Usage: cargo xtask brokers [--quick] [--events N] [--only KIND,KIND] [--no-build]
 

@@ -181,11 +181,6 @@ impl Config {
             && !self.is_routed(hot)
     }
 
-    /// Whether an engine moves the run that this process does not serve.
-    pub(super) fn is_elsewhere(&self, hot: &HotRun) -> bool {
-        !self.is_of_this_engine(hot)
-    }
-
     /// Whether an engine outside hands the work out, to tools of the processes that serve it. Other work is for workers that
     /// wait at servers, whichever engine moves the run.
     pub(super) fn hands_out_outside(&self, hot: &HotRun, target: Target) -> bool {

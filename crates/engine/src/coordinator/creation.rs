@@ -12,11 +12,11 @@ use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
-use super::config::{NATIVE, PRETENDS};
+use super::config::PRETENDS;
 use super::hot_run::cancel_child;
 use super::request::Origin;
 use super::{Coordinator, HotRun, Message, Request, Slots, Ticket};
-use crate::engine_routes::must_suit;
+use crate::engine_routes::{is_outside, must_suit};
 use crate::error::Error;
 use crate::start::{StartRequest, request_key, run_id_for};
 use crate::store::{MessageNo, NewRun, PlanNo, RunFilter, RunNo};
@@ -246,9 +246,9 @@ impl Coordinator {
         let Some(routes) = self.config.routes.as_deref() else {
             let engine = original.unwrap_or_else(|| own.0.to_owned());
             // Only engines outside have places.
-            let place = match engine == NATIVE || engine == PRETENDS {
-                true => "",
-                false => own.1,
+            let place = match is_outside(&engine) {
+                true => own.1,
+                false => "",
             };
             return (engine, place);
         };

@@ -1,7 +1,7 @@
 //! The host: this process as a worker of a Temporal server, on threads of its own.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::{
@@ -99,7 +99,10 @@ async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut sto
                             _ = &mut run => {}
                         }
                         shutdown();
-                        let _ = tokio::time::timeout(setup.grace + CLOSING, run).await;
+                        tokio::select! {
+                            () = until_idle(&setup.driver, setup.grace) => {}
+                            _ = &mut run => {}
+                        }
                         break;
                     }
                 };
@@ -116,6 +119,18 @@ async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut sto
     }
     bell.abort();
     health.abort();
+}
+
+/// Waits until no attempt has run for a while: attempts have their grace, and turns are short.
+async fn until_idle(driver: &Driver, grace: Duration) {
+    let begun = Instant::now();
+    let mut busy = begun;
+    while busy.elapsed() < CLOSING {
+        tokio::time::sleep(LAST_NEWS).await;
+        if driver.setup.crew.busy() > 0 && begun.elapsed() < grace {
+            busy = Instant::now();
+        }
+    }
 }
 
 /// Waits until the workflows of runs that have ended have ended, too.

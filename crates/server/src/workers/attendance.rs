@@ -111,28 +111,24 @@ impl Attendance {
         app: &App,
         view: &RunView,
     ) -> Result<Vec<WorkName>, ApiProblem> {
-        let mut wanted = why::work_needed(view);
-        if app.lacks_engine(view) {
-            // Only the engine outside gives the work of tools to somebody.
-            wanted.retain(|it| it.queue == BUILT_IN);
-            return Ok(wanted);
-        }
+        // Only the engine outside gives the work of tools to somebody: if it does not answer, nobody does that work.
+        let lacks_engine = app.lacks_engine(view);
+        let (mut unserved, mut wanted): (Vec<WorkName>, Vec<WorkName>) = why::work_needed(view)
+            .into_iter()
+            .partition(|it| lacks_engine && it.queue == BUILT_IN);
         wanted.retain(|it| !self.serves.has(&it.queue, &it.operation));
-        if wanted.is_empty() {
-            return Ok(wanted);
-        }
         let tenant = view.state.context().tenant_id.clone();
         let own = self.own(app);
         wanted.retain(|it| !own.note.has(&tenant, it));
-        if wanted.is_empty() {
-            return Ok(wanted);
+        if !wanted.is_empty() {
+            let others = app.ask(move |store| {
+                let served = own.with_others(store)?;
+                wanted.retain(|it| !served.has(&tenant, it));
+                Ok::<_, StoreError>(wanted)
+            });
+            unserved.extend(others.await?);
         }
-        app.ask(move |store| {
-            let served = own.with_others(store)?;
-            wanted.retain(|it| !served.has(&tenant, it));
-            Ok::<_, StoreError>(wanted)
-        })
-        .await
+        Ok(unserved)
     }
 
     /// What this server knows to be served now, before others are asked.

@@ -47,6 +47,8 @@ pub(super) enum Update {
 
 /// A running engine and what is heard from it.
 pub(super) struct LocalEngine {
+    /// Before the service: what an engine outside is in the middle of needs the service to end.
+    outside: Option<OutsideEngine>,
     service: Option<Service>,
     pub(super) handle: Handle,
     pub(super) clock: Arc<dyn Clock>,
@@ -55,7 +57,6 @@ pub(super) struct LocalEngine {
     /// What the steps of this process say.
     said: Option<broadcast::Receiver<Arc<LogEntry>>>,
     notes: Notes,
-    outside: Option<OutsideEngine>,
 }
 
 impl LocalEngine {

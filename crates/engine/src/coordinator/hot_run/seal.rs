@@ -159,7 +159,7 @@ impl HotRun {
         head.wake_at = match config.is_routed(self) {
             true => self.late_at(config),
             // Work that nobody begins is noticed too, though only a process that serves the engine can begin it.
-            false if config.is_elsewhere(self) => due.into_iter().chain(self.late_at(config)).min(),
+            false if !config.is_of_this_engine(self) => due.into_iter().chain(self.late_at(config)).min(),
             false => due,
         };
         head
@@ -174,7 +174,7 @@ impl HotRun {
                     target, visible_at, ..
                 } => {
                     // What the tools of the processes of another engine can do is not known here.
-                    let may = config.is_elsewhere(self) || config.has_tool(self, target);
+                    let may = !config.is_of_this_engine(self) || config.has_tool(self, target);
                     may.then_some(visible_at)
                 }
                 WakeSource::Timer { due, .. } => Some(due),
