@@ -189,7 +189,7 @@ steps:
   await own.until(other, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
   const page = await open(own, `#/runs/${other}`);
   await page.getByRole('button', { name: 'Cancel', exact: true }).click();
-  await page.getByText('Undo it').click();
+  await page.getByText('Undo them').click();
   await page.getByTestId('stays').getByText('build').waitFor();
   await button(page, 'Let it run').click();
   await page.goto(`${own.url}/#/runs/${run}`);

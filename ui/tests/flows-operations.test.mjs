@@ -131,7 +131,7 @@ test('a preview says which runs would refuse and why, before anything happens', 
   assert.match(await says.textContent(), /1 run will be cancelled, and 2 would refuse/);
   const refusals = page.getByTestId('bulk-refusal');
   assert.equal(await refusals.count(), 2);
-  assert.match(await refusals.first().textContent(), /would refuse: .*RUN_TERMINAL/);
+  assert.match(await refusals.first().textContent(), /The run has ended.*RUN_TERMINAL/);
   assert.equal((await own.ask('GET', `/api/v1/runs/${runs[2]}`)).status, 'RUNNING');
   await page.keyboard.press('Escape');
   await page.getByRole('button', { name: 'Retry', exact: true }).click();
