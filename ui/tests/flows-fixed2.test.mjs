@@ -25,7 +25,7 @@ test('a schedule whose runs fail says so in the list, and its last runs have sta
   const page = await open(own, '#/schedules?name=often');
   await page.getByTestId('last-runs').getByText(/^[1-9]\d* of \d+ failed$/).waitFor({ timeout: 20_000 });
   await page.getByTestId('last-run').getByText('failed').first().waitFor();
-  await page.getByText('leave this time out').waitFor();
+  await page.getByText('skip this time').waitFor();
   // The last ten, however many there were; what is done with the schedule comes before them.
   assert.ok((await page.getByTestId('last-run').count()) <= 10);
   await own.ask('POST', '/api/v1/schedules/often/pause', {});
@@ -189,7 +189,7 @@ steps:
   await own.until(other, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
   const page = await open(own, `#/runs/${other}`);
   await page.getByRole('button', { name: 'Cancel', exact: true }).click();
-  await page.getByText('Undo it').click();
+  await page.getByText('Undo them').click();
   await page.getByTestId('stays').getByText('build').waitFor();
   await button(page, 'Let it run').click();
   await page.goto(`${own.url}/#/runs/${run}`);

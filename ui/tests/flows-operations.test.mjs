@@ -47,7 +47,7 @@ test('a source is made and refused, says why it is not connected, and is paused,
   await own.stop();
 });
 
-test('messages of a real broker start runs; the page shows what is taken, comes again and is rejected, and that the broker is away', { skip: !Redis.isThere() && 'SKIPPED: redis-server is not installed' }, async () => {
+test('messages of a real broker start runs; the page shows what is accepted, repeated and rejected, and that the broker is away', { skip: !Redis.isThere() && 'SKIPPED: redis-server is not installed' }, async () => {
   const redis = await new Redis().start();
   const own = await new Served().start();
   await own.register(GREETS, 'greets.yaml');
@@ -57,10 +57,10 @@ test('messages of a real broker start runs; the page shows what is taken, comes 
   const row = page.getByRole('row').filter({ hasText: 'orders' });
   await row.getByText('connected', { exact: true }).waitFor();
   for (const [id, data] of [['m1', '{"order":1}'], ['m1', '{"order":1}'], ['large', 'x'.repeat(200)], ['m2', 'text']]) redis.ask('XADD', 'orders', '*', 'id', id, 'data', data);
-  const cell = (name) => row.locator(`[data-label="${name}"]`);
-  await cell('Taken').getByText('2', { exact: true }).waitFor();
-  await cell('Again').getByText('1', { exact: true }).waitFor();
-  await cell('Rejected').getByText('1', { exact: true }).waitFor();
+  const fact = (name) => page.getByRole('complementary', { name: 'Source' }).locator(`dt:text-is("${name}") + dd`);
+  await fact('Accepted').getByText('2', { exact: true }).waitFor();
+  await fact('Repeated').getByText('1', { exact: true }).waitFor();
+  await fact('Rejected').getByText('1').waitFor();
   await page.getByRole('complementary', { name: 'Source' }).getByRole('link', { name: 'alerts' }).click();
   await page.getByText('SOURCE_MESSAGE_REJECTED').first().waitFor();
   await page.getByText('orders:dead').waitFor();
@@ -131,7 +131,7 @@ test('a preview says which runs would refuse and why, before anything happens', 
   assert.match(await says.textContent(), /1 run will be cancelled, and 2 would refuse/);
   const refusals = page.getByTestId('bulk-refusal');
   assert.equal(await refusals.count(), 2);
-  assert.match(await refusals.first().textContent(), /would refuse: .*RUN_TERMINAL/);
+  assert.match(await refusals.first().textContent(), /The run has ended.*RUN_TERMINAL/);
   assert.equal((await own.ask('GET', `/api/v1/runs/${runs[2]}`)).status, 'RUNNING');
   await page.keyboard.press('Escape');
   await page.getByRole('button', { name: 'Retry', exact: true }).click();

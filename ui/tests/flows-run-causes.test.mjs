@@ -227,7 +227,7 @@ test('who may not retry a held step is told which role may', async () => {
     await page.done();
   }
   const page = await open(server, `#/runs/${run}`);
-  await waits(page).getByText('Somebody with the role engineer retries or skips the step; else the run stops then.').waitFor();
+  await waits(page).getByText('Somebody with the role engineer retries or skips the step; otherwise the run stops at that time.').waitFor();
   await waits(page).getByRole('button', { name: 'Skip', exact: true }).waitFor();
   calm(page);
   await page.done();

@@ -80,7 +80,7 @@ test('what moves a run that is at work is said without names of the inside, and 
   await waits(page).getByText('At work: Stepwell runs shell').waitFor();
   await waits(page).getByText('The run goes on when the work ends; nothing has to be done.').waitFor();
   const limit = waits(page).locator('li').filter({ hasText: 'Time limit of the attempt, which fails if it is not done then' });
-  await limit.getByText(/^At .* \(in 4 min .*, only if nothing else comes before\.$/).waitFor();
+  await limit.getByText(/^At .* \(in 4 min .*, only if nothing else comes first\.$/).waitFor();
   assert.ok(!/@\d|stepwell\/pipeline|lease|comes by itself/i.test(await waits(page).textContent()), await waits(page).textContent());
   // The beginning: there is no limit of runs, so nothing is said about slots.
   await slider(page).fill('1');
@@ -243,7 +243,7 @@ test('an event that the run does not have is no moment', async () => {
   for (const wrong of ['999999', '0', '-3', 'abc']) {
     await page.evaluate(([id, at]) => (location.hash = `#/runs/${id}?at=${at}`), [run, wrong]);
     await page.getByTestId('nowhere').getByText(`There is no event ${wrong}: the run has events 1 to ${last}.`).waitFor();
-    await page.getByTestId('travel').getByText(`Now ${last} of ${last}`).waitFor();
+    await page.getByTestId('travel').getByText(`Now: event ${last} of ${last}`).waitFor();
     await page.getByRole('button', { name: 'Cancel' }).waitFor();
   }
   await page.getByRole('button', { name: 'Back to now' }).click();

@@ -15,7 +15,7 @@ it('leaves no change without words', () => {
   expect(all.filter((it) => !unrecorded(it) && !KNOWN_ACTIONS.includes(it))).toEqual([]);
 });
 it('does not call a dry run an act', () => {
-  expect(actionText('POST /api/v1/runs/bulk', 'cancel/dryRun')).toBe('asked what many runs would do');
+  expect(actionText('POST /api/v1/runs/bulk', 'cancel/dryRun')).toBe('previewed a bulk action');
   expect(actionText('POST /api/v1/runs/bulk', 'cancel')).toBe('acted on many runs');
 });
 it('does not say that something was done that was refused', () => {

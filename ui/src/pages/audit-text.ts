@@ -33,11 +33,11 @@ const WORDS: Record<string, string> = {
   'DELETE /api/v1/session': 'signed out',
 };
 
-const VERBS: Record<string, string> = { started: 'start', acted: 'act', sent: 'send', cancelled: 'cancel', approved: 'approve', answered: 'answer', set: 'set', made: 'make', registered: 'register', deprecated: 'deprecate', took: 'take', wrote: 'write', deleted: 'delete', paused: 'pause', resumed: 'resume', removed: 'remove', had: 'have', rotated: 'rotate', revoked: 'revoke', signed: 'sign', asked: 'ask' };
+const VERBS: Record<string, string> = { started: 'start', acted: 'act', sent: 'send', cancelled: 'cancel', approved: 'approve', answered: 'answer', set: 'set', made: 'make', registered: 'register', deprecated: 'deprecate', took: 'take', wrote: 'write', deleted: 'delete', paused: 'pause', resumed: 'resume', removed: 'remove', had: 'have', rotated: 'rotate', revoked: 'revoke', signed: 'sign', previewed: 'preview' };
 
 /** The words for an action; the action itself if there are none. A dry run has changed nothing, nor has what was refused. */
 export function actionText(action: string, target = '', accepted = true): string {
-  const text = target.endsWith('/dryRun') ? 'asked what many runs would do' : WORDS[action];
+  const text = target.endsWith('/dryRun') ? 'previewed a bulk action' : WORDS[action];
   if (!text || accepted) return text ?? action;
   return `tried to ${text.replace(/^\w+|\btook\b/g, (verb) => VERBS[verb] ?? verb)}`;
 }

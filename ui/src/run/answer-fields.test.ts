@@ -23,5 +23,5 @@ test('no field is no output', () => {
 
 test('the definition says what the work is', () => {
   const net = { steps: [{ name: 'file', input: { copies: 2 }, work: { kind: 'wait', on: { what: 'manual' } } }], extra: { actions: { file: { operation: 'paper:file', portFamily: 'office', outputSchemaRef: 'schemas/file.json' } } } };
-  expect(aboutWork(net as unknown as Parameters<typeof aboutWork>[0], 'file')).toEqual({ description: undefined, operation: 'paper:file', by: 'office', input: { copies: 2 }, schema: 'schemas/file.json' });
+  expect(aboutWork(net as unknown as Parameters<typeof aboutWork>[0], 'file')).toEqual({ description: undefined, operation: 'paper:file', by: 'port family office', input: { copies: 2 }, schema: 'schemas/file.json' });
 });

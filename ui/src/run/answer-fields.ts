@@ -54,7 +54,7 @@ export interface AboutWork {
   description?: string | null;
   /** What is done, such as `money:pay`. */
   operation?: string;
-  /** Who does it, such as a family of ports or a queue. */
+  /** Where it belongs, such as `port family demo` or `queue payments`. */
   by?: string;
   /** The input of the step, as the definition has it. */
   input?: unknown;
@@ -68,5 +68,5 @@ export function aboutWork(net: Pick<Net, 'steps' | 'extra'>, name: string): Abou
   const extra = (net.extra as { actions?: Record<string, Record<string, string | undefined> | undefined> } | null | undefined)?.actions?.[name];
   const task = step?.work.kind === 'task' ? step.work : undefined;
   const input = step?.input && typeof step.input === 'object' && !Object.keys(step.input).length ? undefined : (step?.input ?? undefined);
-  return { description: step?.description, operation: extra?.operation ?? task?.operation, by: extra?.portFamily ?? task?.queue, input, schema: extra?.outputSchemaRef };
+  return { description: step?.description, operation: extra?.operation ?? task?.operation, by: extra?.portFamily ? `port family ${extra.portFamily}` : task && `queue ${task.queue}`, input, schema: extra?.outputSchemaRef };
 }

@@ -24,7 +24,7 @@ const AFTER_RESUME = 'What follows waits until the run is resumed.';
 export function moves(it: Reason, isPaused: boolean): string {
   if (it.needs?.need === 'approval' && !it.stepId) return 'A person approves the run; a cancel refuses it.';
   if (it.needs?.need === 'resume') return BY_NEED.resume!;
-  if (it.needs?.need === 'repair') return `Somebody with the role engineer retries or skips the step${it.until ? '; else the run stops then' : ''}.`;
+  if (it.needs?.need === 'repair') return `Somebody with the role engineer retries or skips the step${it.until ? '; otherwise the run stops at that time' : ''}.`;
   if (isPaused && it.kind === 'lease') return `The work goes on to its end. ${AFTER_RESUME}`;
   if (it.needs) return [BY_NEED[it.needs.need], isPaused && AFTER_RESUME].filter(Boolean).join(' ');
   if (it.unserved) return '';
