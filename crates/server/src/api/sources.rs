@@ -69,7 +69,7 @@ fn yes() -> bool {
 struct SourceView {
     tenant: String,
     name: String,
-    /// The address, without user and query.
+    /// The address, without user and options; what names the place at the broker is kept.
     address: String,
     target: Target,
     /// The largest body of a message in bytes.
