@@ -159,7 +159,9 @@ impl HotRun {
         head.wake_at = match config.is_routed(self) {
             true => self.late_at(config),
             // Work that nobody begins is noticed too, though only a process that serves the engine can begin it.
-            false if !config.is_of_this_engine(self) => due.into_iter().chain(self.late_at(config)).min(),
+            false if !config.is_of_this_engine(self) => {
+                due.into_iter().chain(self.late_at(config)).min()
+            }
             false => due,
         };
         head
