@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stepwell_engine::Error;
 use stepwell_engine::coordinator::{HotRun, Serves, engine_actor};
@@ -22,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codes::ENGINE_DIVERGED;
 use crate::turn::{KeptReport, Seen, Turn};
+
+/// How often a process that stops looks whether attempts run.
+const IDLE_LOOK: Duration = Duration::from_millis(50);
 
 /// How long a store that did not answer is left alone.
 pub(crate) const AWAY: Duration = Duration::from_millis(300);
@@ -226,6 +229,18 @@ impl Driver {
     pub fn take_ended(&self) -> BTreeSet<String> {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *ended)
+    }
+
+    /// Ends when no attempt has run for `rest`: attempts have their grace to end, and what else an engine does here is short.
+    pub(crate) async fn until_idle(&self, grace: Duration, rest: Duration) {
+        let begun = Instant::now();
+        let mut busy = begun;
+        while busy.elapsed() < rest {
+            tokio::time::sleep(IDLE_LOOK).await;
+            if self.setup.crew.busy() > 0 && begun.elapsed() < grace {
+                busy = Instant::now();
+            }
+        }
     }
 
     /// Whether an engine that was told the last turn acts as this turn wants.

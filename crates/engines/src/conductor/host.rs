@@ -75,7 +75,10 @@ async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stoppe
     tender.closing.cancel();
     let _ = tokio::time::timeout(LAST_WORDS, attempts).await;
     let _ = tokio::time::timeout(CLOSING, close_ended(&tender, &setup.driver)).await;
-    let _ = tokio::time::timeout(setup.grace, tender.until_idle()).await;
+    tokio::select! {
+        () = setup.driver.until_idle(setup.grace, LAST_WORDS) => {}
+        () = tender.until_idle() => {}
+    }
     // Attempts that go on are stopped and given back, and the server is told.
     tender.stopping.cancel();
     let _ = tokio::time::timeout(LAST_WORDS, turns).await;

@@ -1,7 +1,7 @@
 //! The host: this process as a worker of a Temporal server, on threads of its own.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::{
@@ -100,7 +100,7 @@ async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut sto
                         }
                         shutdown();
                         tokio::select! {
-                            () = until_idle(&setup.driver, setup.grace) => {}
+                            () = setup.driver.until_idle(setup.grace, CLOSING) => {}
                             _ = &mut run => {}
                         }
                         break;
@@ -119,18 +119,6 @@ async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut sto
     }
     bell.abort();
     health.abort();
-}
-
-/// Waits until no attempt has run for a while: attempts have their grace, and turns are short.
-async fn until_idle(driver: &Driver, grace: Duration) {
-    let begun = Instant::now();
-    let mut busy = begun;
-    while busy.elapsed() < CLOSING {
-        tokio::time::sleep(LAST_NEWS).await;
-        if driver.setup.crew.busy() > 0 && begun.elapsed() < grace {
-            busy = Instant::now();
-        }
-    }
 }
 
 /// Waits until the workflows of runs that have ended have ended, too.
