@@ -79,7 +79,7 @@ test('what moves a run that is at work is said without names of the inside, and 
   const page = await open(server, `#/runs/${run}`);
   await waits(page).getByText('At work: Stepwell runs shell').waitFor();
   await waits(page).getByText('The run goes on when the work ends; nothing has to be done.').waitFor();
-  const limit = waits(page).locator('li').filter({ hasText: 'Time limit of the attempt, which fails if it is not done then' });
+  const limit = waits(page).locator('li').filter({ hasText: 'Time limit of the attempt: the attempt fails if it has not ended by then' });
   await limit.getByText(/^At .* \(in 4 min .*, only if nothing else comes first\.$/).waitFor();
   assert.ok(!/@\d|stepwell\/pipeline|lease|comes by itself/i.test(await waits(page).textContent()), await waits(page).textContent());
   // The beginning: there is no limit of runs, so nothing is said about slots.

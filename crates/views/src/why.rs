@@ -256,7 +256,7 @@ impl Teller<'_> {
         let wait = owner.and_then(|at| state.run(at)?.wait());
         let sleeps = wait.is_some_and(|it| matches!(it.kind(), WaitKind::Timer { .. }));
         let (told, what) = match sleeps {
-            true => ("timer", "the end of its sleep"),
+            true => ("timer", "the end of the time that the step sleeps"),
             false => ("limit", limit(kind)),
         };
         let reason = Reason {
@@ -427,14 +427,14 @@ pub fn waits_for_someone(view: &RunView) -> bool {
 /// A time that only comes if nothing else does before, and what it does then.
 fn limit(kind: TimerKind) -> &'static str {
     match kind {
-        TimerKind::Attempt => "time limit of the attempt, which fails if it is not done then",
-        TimerKind::Wait => "time limit of the wait, which fails if nobody has answered then",
-        TimerKind::Hold => "time limit of the hold: the run stops if nobody has decided then",
-        TimerKind::Run => "time limit of the run, which is stopped if it has not ended then",
+        TimerKind::Attempt => "time limit of the attempt: the attempt fails if it has not ended by then",
+        TimerKind::Wait => "time limit of the wait: the step fails if nobody has answered by then",
+        TimerKind::Hold => "time limit of the hold: the run stops if nobody has decided by then",
+        TimerKind::Run => "time limit of the run: the run is stopped if it has not ended by then",
         TimerKind::Drain => {
-            "time limit of the pause for work in flight: an alert is raised if it has not ended then"
+            "time limit of the pause for work in flight: an alert is raised if the work has not ended by then"
         }
-        TimerKind::Stall => "time limit of the stall: the run stops if no token can enter then",
+        TimerKind::Stall => "time limit of the stall: the run stops if no token can enter a step by then",
     }
 }
 
