@@ -427,14 +427,18 @@ pub fn waits_for_someone(view: &RunView) -> bool {
 /// A time that only comes if nothing else does before, and what it does then.
 fn limit(kind: TimerKind) -> &'static str {
     match kind {
-        TimerKind::Attempt => "time limit of the attempt: the attempt fails if it has not ended by then",
+        TimerKind::Attempt => {
+            "time limit of the attempt: the attempt fails if it has not ended by then"
+        }
         TimerKind::Wait => "time limit of the wait: the step fails if nobody has answered by then",
         TimerKind::Hold => "time limit of the hold: the run stops if nobody has decided by then",
         TimerKind::Run => "time limit of the run: the run is stopped if it has not ended by then",
         TimerKind::Drain => {
             "time limit of the pause for work in flight: an alert is raised if the work has not ended by then"
         }
-        TimerKind::Stall => "time limit of the stall: the run stops if no token can enter a step by then",
+        TimerKind::Stall => {
+            "time limit of the stall: the run stops if no token can enter a step by then"
+        }
     }
 }
 
