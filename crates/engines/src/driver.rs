@@ -232,7 +232,7 @@ impl Driver {
     }
 
     /// Ends when no attempt has run for `rest`: attempts have their grace to end, and what else an engine does here is short.
-    pub(crate) async fn until_idle(&self, grace: Duration, rest: Duration) {
+    pub async fn until_idle(&self, grace: Duration, rest: Duration) {
         let begun = Instant::now();
         let mut busy = begun;
         while busy.elapsed() < rest {
@@ -332,7 +332,7 @@ impl Driver {
     }
 
     /// Compares what the engine has seen with the log: the store may be another one, or an older copy.
-    async fn check_history(&self, run_id: &str, seen: &Seen) -> Result<(), TurnError> {
+    pub(crate) async fn check_history(&self, run_id: &str, seen: &Seen) -> Result<(), TurnError> {
         let is_known = self
             .told()
             .get(run_id)

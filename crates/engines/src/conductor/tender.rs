@@ -210,7 +210,10 @@ impl Tender {
         }
         for (index, &(item, _)) in wanted.iter().enumerate() {
             self.mark(run_id, item);
-            let input = json!({"runId": run_id, "work": item});
+            let mut work = json!(item);
+            // What the log had when the work became ready: a process with an older store notices.
+            work["seen"] = json!(turn.seen);
+            let input = json!({"runId": run_id, "work": work});
             if let Err(error) = self
                 .start(ATTEMPT, self.correlation(run_id, Some(item)), input)
                 .await

@@ -249,6 +249,18 @@ impl Tender {
                 json!({"end": "lost", "report": begun}),
             ));
         }
+        let seen = match task.input_data.get("work") {
+            Some(work) => read::<Seen>(work, "seen")?,
+            None => None,
+        };
+        if let Some(seen) = seen {
+            let checked = self.driver.check_history(&run_id, &seen);
+            // Work does not wait for a store that is slow or gone.
+            let checked = tokio::time::timeout(self.driver.setup.write_budget, checked).await;
+            if let Ok(Err(error @ TurnError::Diverged(_))) = checked {
+                return Err(error.to_string());
+            }
+        }
         let watch = Watch {
             tender: self.clone(),
             task: task.clone(),
