@@ -4,8 +4,10 @@ use serde_json::json;
 use stepwell_kernel::command::{Actor, AnswerDetails, Command, Env, ManualOutcome, Reply};
 use stepwell_kernel::decide::{decide, open_token};
 use stepwell_kernel::keys::TokenKey;
+use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::signal::SignalKind;
+use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
 use crate::RunView;
@@ -99,29 +101,28 @@ impl Asked<'_> {
         self.about(signal.name(), step, command)
     }
 
-    /// The kernel takes a second approval of the same person as the first one said again. Nothing would come of it, so it is
-    /// not offered.
-    fn approved_before(&self, command: &Command) -> Option<Rejection> {
-        let Command::CompleteManually { step, .. } = command else {
-            return None;
-        };
-        let wait = self.view.state.run(*step)?.wait()?;
-        let id = &self.actor.id;
-        let has_approved = wait.approvals().iter().any(|it| it == id);
-        has_approved.then(|| {
-            let why = format!("{id} has approved already; another person must approve");
-            Rejection::new(Code::SodDenied, why)
-        })
-    }
-
     fn about(&self, name: &'static str, step: Option<&str>, command: Command) -> Action {
-        let before = self.approved_before(&command);
+        let before = if let Command::CompleteManually { step, .. } = &command {
+            approved_before(&self.view.state, *step, &self.actor.id)
+        } else {
+            None
+        };
+        let before = before.map(|why| Rejection::new(Code::SodDenied, why));
         Action {
             name,
             step: step.map(str::to_owned),
             refused: before.or_else(|| refusal(self.view, command, &self.env)),
         }
     }
+}
+
+/// Why a person who has approved a step is not asked again. The kernel takes a second approval of the same person as the first one
+/// said again: nothing would come of it, so it is not offered.
+#[must_use]
+pub fn approved_before(state: &State, step: StepRef, who: &str) -> Option<String> {
+    let wait = state.run(step)?.wait()?;
+    let has_approved = wait.approvals().iter().any(|it| it == who);
+    has_approved.then(|| format!("{who} has approved already; another person must approve"))
 }
 
 /// Why the kernel would refuse a command now; none if it would not. Nothing is changed.

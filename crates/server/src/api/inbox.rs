@@ -11,6 +11,7 @@ use stepwell_kernel::decide::{barred, barred_from_run};
 use stepwell_kernel::event::{Body, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::time::Time;
+use stepwell_views::allowed::approved_before;
 use stepwell_views::{RunView, people, phrases};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -190,7 +191,8 @@ pub(super) fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<Person
                 let approvals = people::approvals(view, step);
                 row.approvals = approvals.as_ref().map(|it| it.given);
                 row.approvals_needed = approvals.map(|it| it.needed);
-                row.forbidden = barred(plan, state, step, &caller.name);
+                row.forbidden = barred(plan, state, step, &caller.name)
+                    .or_else(|| approved_before(state, step, &caller.name));
                 tasks.push(row);
             }
             WakeSource::Queue

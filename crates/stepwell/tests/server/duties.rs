@@ -27,7 +27,24 @@ actions:
   - {actionId: sign, order: 3, portFamily: x, operation: 'a:b', completionMode: manual, tool: {kind: noop}}
 ";
 
-on_each_store!(a_duty_is_not_passed_by_a_skip_or_a_change);
+/// A step that two people sign.
+const SIGNED: &str = "
+schemaVersion: 1
+workflowId: signed
+workspaceId: w
+name: Signed
+version: 1
+active: true
+executionTier: Auto
+actions:
+  - {actionId: sign, order: 1, portFamily: x, operation: 'a:b', executionTierOverride: ManualOnly,
+     separationOfDuties: [{distinctApprovers: 2}]}
+";
+
+on_each_store!(
+    a_duty_is_not_passed_by_a_skip_or_a_change,
+    who_has_approved_is_not_asked_again,
+);
 
 struct Person<'a>(&'a TestServer, String);
 
@@ -135,4 +152,25 @@ fn a_duty_is_not_passed_by_a_skip_or_a_change(place: Place) {
     );
     refused(both.skip(run, "pay"), "SOD_DENIED");
     assert_eq!(maker.complete(run, "pay").0, 200);
+}
+
+fn who_has_approved_is_not_asked_again(place: Place) {
+    let Some(server) = place.controlled() else {
+        return;
+    };
+    let person = |args: &[&str]| Person(&server, token(&server.folder, args));
+    let first = person(&["ann", "--role", "admin"]);
+    let second = person(&["bob", "--role", "admin"]);
+    let body = json!({ "definition": { "text": SIGNED } });
+    let (status, run) = first.post("/api/v1/runs", &body);
+    assert_eq!(status, 201, "{run}");
+    let run = run["runId"].as_str().unwrap();
+    assert_eq!(first.task("sign")["forbidden"], Json::Null);
+    assert_eq!(first.complete(run, "sign").0, 200);
+    let task = first.task("sign");
+    let why = task["forbidden"].to_string();
+    assert!(why.contains("ann has approved already"), "{task}");
+    assert_eq!(task["approvals"], 1, "{task}");
+    assert_eq!(second.task("sign")["forbidden"], Json::Null);
+    assert_eq!(second.complete(run, "sign").0, 200);
 }
