@@ -239,3 +239,57 @@ test('a row of runs on a phone has the whole name, the state, the start and the 
   calm(page);
   await page.done();
 });
+
+test('what a form creates takes no name that something has: schedules, sinks, webhooks and sources say so at the name', async () => {
+  const own = await new Served().start();
+  await own.register(GREETS, 'greets.yaml');
+  const target = { start: { definition: 'greets' } };
+  const before = {
+    schedules: { cron: '0 1 * * *', definition: 'greets' },
+    webhooks: { target, signature: { github: {} }, secret: '${secret:HOOK}' },
+    sources: { target, address: 'redis://127.0.0.1:9/?stream=orders' },
+    sinks: { address: 'webhook:http://127.0.0.1:9/before' },
+  };
+  for (const [kinds, body] of Object.entries(before)) await own.ask('PUT', `/api/v1/${kinds}/s1`, body);
+  const page = await open(own, '#/schedules');
+  const dialog = page.getByRole('dialog');
+  const name = dialog.getByLabel('Name', { exact: true });
+  const create = async (path, opens, kind, verb, fill) => {
+    await page.goto(`${own.url}/#/${path}`);
+    await page.getByRole('button', { name: opens }).click();
+    await name.fill('s1');
+    await fill();
+    await button(page, verb).click();
+    await dialog.getByRole('alert').getByText(`There is a ${kind} s1 already. Edit that ${kind}, or choose another name.`, { exact: true }).waitFor();
+    assert.equal(await name.getAttribute('aria-invalid'), 'true');
+    await name.fill('s2');
+    await dialog.getByRole('alert').waitFor({ state: 'detached' });
+    await button(page, verb).click();
+    await dialog.waitFor({ state: 'detached' });
+  };
+  const definition = () => dialog.getByLabel('Definition').fill('greets');
+  await create('schedules', 'New schedule', 'schedule', 'Save', definition);
+  await create('webhooks', 'New webhook', 'webhook', 'Save', async () => {
+    await definition();
+    await dialog.getByLabel('Reference to the secret, never').fill('${secret:HOOK}');
+  });
+  await create('sources', 'New source', 'source', 'Save', async () => {
+    await definition();
+    await dialog.getByLabel('Address of the broker').fill('redis://127.0.0.1:9/?stream=others');
+  });
+  await create('outbox', 'Register a sink', 'sink', 'Register', () => dialog.getByLabel('Address').fill('webhook:http://127.0.0.1:9/other'));
+  assert.equal((await own.ask('GET', '/api/v1/schedules/s1')).cron, '0 1 * * *');
+  assert.match((await own.ask('GET', '/api/v1/sources/s1')).address, /stream=orders/);
+  // Who wants the address of a sink to be another one says so.
+  const sink = async () => (await own.ask('GET', '/api/v1/sinks')).find((it) => it.name === 's1').address;
+  const was = await sink();
+  await page.getByRole('row').filter({ hasText: 's1' }).getByRole('button', { name: 'Edit' }).click();
+  assert.ok(await name.isDisabled());
+  await dialog.getByLabel('New address').fill('webhook:http://127.0.0.1:8/after');
+  await button(page, 'Save').click();
+  await dialog.waitFor({ state: 'detached' });
+  assert.notEqual(await sink(), was);
+  calm(page);
+  await page.done();
+  await own.stop();
+});
