@@ -293,3 +293,36 @@ test('what a form creates takes no name that something has: schedules, sinks, we
   await page.done();
   await own.stop();
 });
+
+test('a label is typed slowly into the search of runs, is looked for when it is written, and is seen and removed beside it', async () => {
+  const own = await new Served().start();
+  for (const batch of ['b1', 'b2']) await own.run({ text: GREETS }, {}, { labels: { batch, team: 'blue' } });
+  const page = await open(own, '#/runs');
+  const search = page.getByLabel('Search runs');
+  const loaded = (says) => page.getByTestId('loaded').getByText(says, { exact: true }).waitFor();
+  await loaded('2 runs');
+  await search.pressSequentially('batch=b1', { delay: 350 });
+  await page.waitForTimeout(400);
+  assert.equal(await search.inputValue(), 'batch=b1');
+  assert.doesNotMatch(page.url(), /labels=|%3D/);
+  await search.press('Enter');
+  await loaded('1 run');
+  assert.equal(await search.inputValue(), '');
+  assert.equal(new URLSearchParams(page.url().split('?')[1]).get('text'), null);
+  // To leave the field is as good as Enter. One label more narrows the list, and each can be taken away.
+  const chips = page.getByTestId('label-filter');
+  await search.fill('team=blue');
+  await search.blur();
+  await page.getByRole('button', { name: 'Remove the label team=blue' }).waitFor();
+  assert.deepEqual(await chips.allTextContents(), ['batch=b1', 'team=blue']);
+  await loaded('1 run');
+  await page.getByRole('button', { name: 'Remove the label batch=b1' }).click();
+  await loaded('2 runs');
+  assert.deepEqual(await chips.allTextContents(), ['team=blue']);
+  await chips.click();
+  await page.waitForURL((it) => !it.href.includes('labels'));
+  assert.equal(await chips.count(), 0);
+  calm(page);
+  await page.done();
+  await own.stop();
+});

@@ -303,6 +303,7 @@ test('names may have every letter there is: definitions, steps, labels, business
   // A label as it is shown is looked for as a label, and so is one that is clicked.
   await page.goto(`${own.url}/#/runs`);
   await page.getByLabel('Search runs').fill('Größe=XL 🚚');
+  await page.getByLabel('Search runs').press('Enter');
   await page.waitForURL(/labels=/);
   await only(keyed);
   await page.goto(`${own.url}/#/runs?businessKey=${encodeURIComponent('Müller & Söhne 🚚')}`);

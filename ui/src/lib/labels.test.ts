@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { labelIn, labelText, pairsOf } from './labels';
+import { labelIn, labelsIn, labelText, pairsOf, shownLabel, withLabel } from './labels';
 
 it('writes labels as the filter reads them', () => {
   expect(labelText('team', 'a, b\\c')).toBe('team=a\\, b\\\\c');
@@ -11,6 +11,12 @@ it('knows a label in a search', () => {
   expect(labelIn('Größe=XL 🚚')).toBe('Größe=XL 🚚');
   expect(labelIn('green')).toBeUndefined();
   expect(labelIn('=x')).toBeUndefined();
+});
+
+it('adds a label to a filter, and takes it apart again', () => {
+  expect(withLabel('', 'team=blue')).toBe('team=blue');
+  expect(withLabel('team=blue, note=a\\, b', 'team=red')).toBe('note=a\\, b,team=red');
+  expect(labelsIn('note=a\\, b,team=red').map(shownLabel)).toEqual(['note=a, b', 'team=red']);
 });
 
 it('reads labels of a form, and says which part is none', () => {
