@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { BIN, button, calm, closeBrowser, GREETS, open, proxied, SAGA, Served } from './support.mjs';
+import { BIN, button, calm, closeBrowser, forPerson, GREETS, open, proxied, SAGA, Served, waits } from './support.mjs';
 
 let server;
 before(async () => {
@@ -325,4 +325,36 @@ test('a label is typed slowly into the search of runs, is looked for when it is 
   calm(page);
   await page.done();
   await own.stop();
+});
+
+test('manual work that failed is asked for once more, with what would be undone, and needs a few words', async () => {
+  const run = await server.run({ text: SAGA });
+  await server.until(run, forPerson);
+  const page = await open(server, `#/runs/${run}`, { actor: 'bob' });
+  await waits(page).getByRole('button', { name: 'Answer' }).click();
+  await page.getByLabel('Name of field 1').fill('room');
+  await button(page, 'It failed').click();
+  const failing = page.getByTestId('failing');
+  await failing.getByText('The step fails. The run then goes on, fails or is undone, as its definition says.').waitFor();
+  await failing.getByText('hotel').waitFor();
+  assert.deepEqual(await failing.getByRole('listitem').allTextContents(), ['hotel', 'flight', 'newsletter']);
+  // Who goes back has what was filled in.
+  await button(page, 'Back').click();
+  assert.equal(await page.getByLabel('Name of field 1').inputValue(), 'room');
+  await button(page, 'It failed').click();
+  const words = page.getByLabel('What went wrong, which the log keeps (needed)');
+  for (const nothing of ['', '  ']) {
+    await words.fill(nothing);
+    await button(page, 'Yes, it failed').click();
+    assert.ok(await words.evaluate((it) => !it.validity.valid && document.activeElement === it));
+  }
+  assert.ok(forPerson(await server.ask('GET', `/api/v1/runs/${run}`)));
+  await words.fill('the guest did not come');
+  await button(page, 'Yes, it failed').click();
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  const view = await server.until(run, (it) => it.status === 'FAILED');
+  const answer = view.ext.answers.find((it) => it.stepId === 'wait-for-guest');
+  assert.deepEqual([answer.by, answer.outcome, answer.notes], ['bob', 'failed', 'the guest did not come']);
+  calm(page);
+  await page.done();
 });
