@@ -358,3 +358,33 @@ test('manual work that failed is asked for once more, with what would be undone,
   calm(page);
   await page.done();
 });
+
+test('the editor says what a text with another name registers, and that the definition that was opened stays', async () => {
+  const named = (name) => GREETS.replace('name: greets', `name: ${name}`);
+  await server.register(named('known'), 'known.yaml');
+  const page = await open(server, '#/definitions/greets?edit=1');
+  const becomes = page.getByTestId('becomes');
+  const write = async (value) => {
+    await page.locator('.cm-content').click();
+    await page.keyboard.press('Control+A');
+    await page.keyboard.insertText(value);
+  };
+  await page.getByText('can be run').waitFor();
+  assert.equal(await becomes.count(), 0);
+  await write(named('known'));
+  await becomes.getByText('There is a definition known already. This registers a new revision of it; greets stays as it is.', { exact: true }).waitFor();
+  await write(named('other-name'));
+  await becomes.getByText('This registers a new definition, other-name; greets stays as it is.', { exact: true }).waitFor();
+  await page.getByRole('button', { name: 'Register' }).click();
+  await page.waitForURL(/#\/definitions\/other-name/);
+  assert.equal((await server.ask('GET', '/api/v1/definitions/greets')).revisions.length, 1);
+  // A new text may have the name of a definition, too.
+  await page.goto(`${server.url}/#/definitions?new=1`);
+  await page.getByText('can be run').waitFor();
+  await write(named('known'));
+  await becomes.getByText('There is a definition known already. This registers a new revision of it.', { exact: true }).waitFor();
+  // Chromium keeps the style of text that is replaced in an attribute, which the policy blocks.
+  page.complaints = page.complaints.filter((it) => !it.startsWith('Applying inline style'));
+  calm(page);
+  await page.done();
+});
