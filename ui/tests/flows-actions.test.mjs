@@ -366,6 +366,8 @@ workflow:
   const page = await open(server, `#/runs/${run}`);
   const waits = page.getByTestId('waits');
   await waits.getByText('its rules read ctx.approved').waitFor();
+  // The graph marks the step as it marks other waits.
+  await page.locator('[data-step=deploy].tone-wait [data-waits][title="not admitted yet"]').waitFor();
   await waits.getByRole('button', { name: 'Set variables' }).click();
   assert.match(await page.getByLabel('Variables, as JSON').inputValue(), /"approved": null/);
   await page.getByLabel('Variables, as JSON').fill('{ "approved": true }');
