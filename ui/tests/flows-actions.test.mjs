@@ -234,7 +234,17 @@ test('a signal changes the parameters of a run; one that is refused shows its co
   };
   await signal();
   await page.getByLabel('Payload, as JSON').fill('{ "params": { "amount": 25 } }');
-  await page.getByLabel('Reason, which the log keeps').fill('the invoice was wrong');
+  // Without a reason nothing is sent, and the field says that it is needed.
+  const reason = page.getByLabel('Reason, which the log keeps (needed)');
+  const sent = [];
+  page.on('request', (it) => it.url().endsWith('/signals') && sent.push(it.url()));
+  for (const nothing of ['', '  ']) {
+    await reason.fill(nothing);
+    await button(page, 'Send a signal').click();
+    assert.ok(await reason.evaluate((it) => !it.validity.valid && document.activeElement === it));
+  }
+  assert.deepEqual(sent, []);
+  await reason.fill('the invoice was wrong');
   await button(page, 'Send a signal').click();
   await page.getByRole('dialog').waitFor({ state: 'detached' });
   await server.until(run, (it) => it.ext.params.amount === 25);
