@@ -23,5 +23,6 @@ it('reads labels of a form, and says which part is none', () => {
   expect(pairsOf('team=blue, x=, note=a\\, b')).toEqual([['team', 'blue'], ['x', ''], ['note', 'a, b']]);
   expect(pairsOf('')).toEqual([]);
   expect(() => pairsOf('team=blue, bad label')).toThrow('bad label');
+  expect(() => pairsOf('team=blue,team=red')).toThrow('team is there twice');
   expect(pairsOf([labelText('a', 'b,c\\d')].join(', '))).toEqual([['a', 'b,c\\d']]);
 });

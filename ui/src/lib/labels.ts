@@ -21,11 +21,16 @@ export function withLabel(filter: string, label: string): string {
   return [...labelsIn(filter).filter((it) => name(it) !== name(label)), label].join(',');
 }
 
-/** The labels of a text `name=value, …`, with commas in values as the filter writes them. Throws if a part is no label. */
+/** The labels of a text `name=value, …`, with commas in values as the filter writes them. Throws if a part is no label, or if
+ * a name comes twice: a run would have the last of its values alone. */
 export function pairsOf(text: string): [string, string][] {
+  const names = new Set<string>();
   return labelsIn(text).map(shownLabel).map((part) => {
     const cut = part.indexOf('=');
     if (cut < 1) throw new Error(`Labels: write ${part} as name=value.`);
-    return [part.slice(0, cut).trim(), part.slice(cut + 1).trim()];
+    const name = part.slice(0, cut).trim();
+    if (names.has(name)) throw new Error(`Labels: ${name} is there twice. A run has one value for each label: keep one of them.`);
+    names.add(name);
+    return [name, part.slice(cut + 1).trim()];
   });
 }
