@@ -100,6 +100,8 @@ test('the slider goes to any event, and every view shows that moment', async () 
   await server.until(run, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
   const page = await open(server, `#/runs/${run}`);
   await page.locator('[data-step=hotel][data-word=Succeeded]').waitFor();
+  // The snapshot is there before the log, without which the slider has one place only.
+  await page.locator('input[type=range]:not([max="1"])').waitFor();
   await page.getByLabel('Travel in time to an event').fill('6');
   await page.waitForURL(/at=6/);
   await page.locator('[data-step=flight][data-word=Succeeded]').waitFor();
