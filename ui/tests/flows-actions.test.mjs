@@ -183,14 +183,20 @@ test('a token is made, refused, rotated and revoked; its secret opens a session 
   const secret = page.getByRole('dialog').locator('code');
   await secret.getByText(/^swt_/).waitFor();
   const first = await secret.textContent();
-  await page.keyboard.press('Escape');
+  // It is not shown again: neither a key nor a click beside it takes it away.
+  for (let i = 0; i < 3; i++) await page.keyboard.press('Escape');
+  await page.mouse.click(5, 5);
+  assert.equal(await button(page, 'Close').count(), 0);
+  assert.equal(await secret.textContent(), first);
+  await button(page, 'I have copied the token').click();
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
   const row = page.getByRole('row').filter({ hasText: 'nightly' });
   await row.getByText('valid').waitFor();
   await row.getByRole('button', { name: 'Rotate' }).click();
   await button(page, 'Rotate').click();
   await secret.getByText(/^swt_/).waitFor();
   assert.notEqual(await secret.textContent(), first);
-  await page.keyboard.press('Escape');
+  await button(page, 'I have copied the token').click();
   await row.getByRole('button', { name: 'Revoke' }).click();
   await page.getByLabel('Reason').fill('the laptop is lost');
   await button(page, 'Revoke').click();
@@ -228,7 +234,17 @@ test('a signal changes the parameters of a run; one that is refused shows its co
   };
   await signal();
   await page.getByLabel('Payload, as JSON').fill('{ "params": { "amount": 25 } }');
-  await page.getByLabel('Reason, which the log keeps').fill('the invoice was wrong');
+  // Without a reason nothing is sent, and the field says that it is needed.
+  const reason = page.getByLabel('Reason, which the log keeps (needed)');
+  const sent = [];
+  page.on('request', (it) => it.url().endsWith('/signals') && sent.push(it.url()));
+  for (const nothing of ['', '  ']) {
+    await reason.fill(nothing);
+    await button(page, 'Send a signal').click();
+    assert.ok(await reason.evaluate((it) => !it.validity.valid && document.activeElement === it));
+  }
+  assert.deepEqual(sent, []);
+  await reason.fill('the invoice was wrong');
   await button(page, 'Send a signal').click();
   await page.getByRole('dialog').waitFor({ state: 'detached' });
   await server.until(run, (it) => it.ext.params.amount === 25);
@@ -360,6 +376,8 @@ workflow:
   const page = await open(server, `#/runs/${run}`);
   const waits = page.getByTestId('waits');
   await waits.getByText('its rules read ctx.approved').waitFor();
+  // The graph marks the step as it marks other waits.
+  await page.locator('[data-step=deploy].tone-wait [data-waits][title="not admitted yet"]').waitFor();
   await waits.getByRole('button', { name: 'Set variables' }).click();
   assert.match(await page.getByLabel('Variables, as JSON').inputValue(), /"approved": null/);
   await page.getByLabel('Variables, as JSON').fill('{ "approved": true }');

@@ -202,6 +202,7 @@ test('the list: a click on a row opens it, rows are selected at once, a label is
   await page.getByText('5 selected').waitFor();
   await page.getByRole('button', { name: 'Clear', exact: true }).click();
   await page.getByLabel('Search runs').fill('team=green');
+  await page.getByLabel('Search runs').press('Enter');
   await page.waitForURL(/labels=team/);
   await page.getByTestId('loaded').getByText('2 runs').waitFor();
   await page.getByRole('button', { name: 'Clear', exact: true }).click();

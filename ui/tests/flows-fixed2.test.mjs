@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { BIN, button, calm, closeBrowser, GREETS, open, proxied, SAGA, Served } from './support.mjs';
+import { BIN, button, calm, closeBrowser, forPerson, GREETS, open, proxied, SAGA, Served, waits } from './support.mjs';
 
 let server;
 before(async () => {
@@ -236,6 +236,155 @@ test('a row of runs on a phone has the whole name, the state, the start and the 
   const tall = await row.evaluate((it) => it.getBoundingClientRect().height);
   assert.ok(tall > 60 && tall < 70, `${tall}`);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  calm(page);
+  await page.done();
+});
+
+test('what a form creates takes no name that something has: schedules, sinks, webhooks and sources say so at the name', async () => {
+  const own = await new Served().start();
+  await own.register(GREETS, 'greets.yaml');
+  const target = { start: { definition: 'greets' } };
+  const before = {
+    schedules: { cron: '0 1 * * *', definition: 'greets' },
+    webhooks: { target, signature: { github: {} }, secret: '${secret:HOOK}' },
+    sources: { target, address: 'redis://127.0.0.1:9/?stream=orders' },
+    sinks: { address: 'webhook:http://127.0.0.1:9/before' },
+  };
+  for (const [kinds, body] of Object.entries(before)) await own.ask('PUT', `/api/v1/${kinds}/s1`, body);
+  const page = await open(own, '#/schedules');
+  const dialog = page.getByRole('dialog');
+  const name = dialog.getByLabel('Name', { exact: true });
+  const create = async (path, opens, kind, verb, fill) => {
+    await page.goto(`${own.url}/#/${path}`);
+    await page.getByRole('button', { name: opens }).click();
+    await name.fill('s1');
+    await fill();
+    await button(page, verb).click();
+    await dialog.getByRole('alert').getByText(`There is a ${kind} s1 already. Edit that ${kind}, or choose another name.`, { exact: true }).waitFor();
+    assert.equal(await name.getAttribute('aria-invalid'), 'true');
+    await name.fill('s2');
+    await dialog.getByRole('alert').waitFor({ state: 'detached' });
+    await button(page, verb).click();
+    await dialog.waitFor({ state: 'detached' });
+  };
+  const definition = () => dialog.getByLabel('Definition').fill('greets');
+  await create('schedules', 'New schedule', 'schedule', 'Save', definition);
+  await create('webhooks', 'New webhook', 'webhook', 'Save', async () => {
+    await definition();
+    await dialog.getByLabel('Reference to the secret, never').fill('${secret:HOOK}');
+  });
+  await create('sources', 'New source', 'source', 'Save', async () => {
+    await definition();
+    await dialog.getByLabel('Address of the broker').fill('redis://127.0.0.1:9/?stream=others');
+  });
+  await create('outbox', 'Register a sink', 'sink', 'Register', () => dialog.getByLabel('Address').fill('webhook:http://127.0.0.1:9/other'));
+  assert.equal((await own.ask('GET', '/api/v1/schedules/s1')).cron, '0 1 * * *');
+  assert.match((await own.ask('GET', '/api/v1/sources/s1')).address, /stream=orders/);
+  // Who wants the address of a sink to be another one says so.
+  const sink = async () => (await own.ask('GET', '/api/v1/sinks')).find((it) => it.name === 's1').address;
+  const was = await sink();
+  await page.getByRole('row').filter({ hasText: 's1' }).getByRole('button', { name: 'Edit' }).click();
+  assert.ok(await name.isDisabled());
+  await dialog.getByLabel('New address').fill('webhook:http://127.0.0.1:8/after');
+  await button(page, 'Save').click();
+  await dialog.waitFor({ state: 'detached' });
+  assert.notEqual(await sink(), was);
+  calm(page);
+  await page.done();
+  await own.stop();
+});
+
+test('a label is typed slowly into the search of runs, is looked for when it is written, and is seen and removed beside it', async () => {
+  const own = await new Served().start();
+  for (const batch of ['b1', 'b2']) await own.run({ text: GREETS }, {}, { labels: { batch, team: 'blue' } });
+  const page = await open(own, '#/runs');
+  const search = page.getByLabel('Search runs');
+  const loaded = (says) => page.getByTestId('loaded').getByText(says, { exact: true }).waitFor();
+  await loaded('2 runs');
+  await search.pressSequentially('batch=b1', { delay: 350 });
+  await page.waitForTimeout(400);
+  assert.equal(await search.inputValue(), 'batch=b1');
+  assert.doesNotMatch(page.url(), /labels=|%3D/);
+  await search.press('Enter');
+  await loaded('1 run');
+  assert.equal(await search.inputValue(), '');
+  assert.equal(new URLSearchParams(page.url().split('?')[1]).get('text'), null);
+  // To leave the field is as good as Enter. One label more narrows the list, and each can be taken away.
+  const chips = page.getByTestId('label-filter');
+  await search.fill('team=blue');
+  await search.blur();
+  await page.getByRole('button', { name: 'Remove the label team=blue' }).waitFor();
+  assert.deepEqual(await chips.allTextContents(), ['batch=b1', 'team=blue']);
+  await loaded('1 run');
+  await page.getByRole('button', { name: 'Remove the label batch=b1' }).click();
+  await loaded('2 runs');
+  assert.deepEqual(await chips.allTextContents(), ['team=blue']);
+  await chips.click();
+  await page.waitForURL((it) => !it.href.includes('labels'));
+  assert.equal(await chips.count(), 0);
+  calm(page);
+  await page.done();
+  await own.stop();
+});
+
+test('manual work that failed is asked for once more, with what would be undone, and needs a few words', async () => {
+  const run = await server.run({ text: SAGA });
+  await server.until(run, forPerson);
+  const page = await open(server, `#/runs/${run}`, { actor: 'bob' });
+  await waits(page).getByRole('button', { name: 'Answer' }).click();
+  await page.getByLabel('Name of field 1').fill('room');
+  await button(page, 'It failed').click();
+  const failing = page.getByTestId('failing');
+  await failing.getByText('The step fails. The run then goes on, fails or is undone, as its definition says.').waitFor();
+  await failing.getByText('hotel').waitFor();
+  assert.deepEqual(await failing.getByRole('listitem').allTextContents(), ['hotel', 'flight', 'newsletter']);
+  // Who goes back has what was filled in.
+  await button(page, 'Back').click();
+  assert.equal(await page.getByLabel('Name of field 1').inputValue(), 'room');
+  await button(page, 'It failed').click();
+  const words = page.getByLabel('What went wrong, which the log keeps (needed)');
+  for (const nothing of ['', '  ']) {
+    await words.fill(nothing);
+    await button(page, 'Yes, it failed').click();
+    assert.ok(await words.evaluate((it) => !it.validity.valid && document.activeElement === it));
+  }
+  assert.ok(forPerson(await server.ask('GET', `/api/v1/runs/${run}`)));
+  await words.fill('the guest did not come');
+  await button(page, 'Yes, it failed').click();
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  const view = await server.until(run, (it) => it.status === 'FAILED');
+  const answer = view.ext.answers.find((it) => it.stepId === 'wait-for-guest');
+  assert.deepEqual([answer.by, answer.outcome, answer.notes], ['bob', 'failed', 'the guest did not come']);
+  calm(page);
+  await page.done();
+});
+
+test('the editor says what a text with another name registers, and that the definition that was opened stays', async () => {
+  const named = (name) => GREETS.replace('name: greets', `name: ${name}`);
+  await server.register(named('known'), 'known.yaml');
+  const page = await open(server, '#/definitions/greets?edit=1');
+  const becomes = page.getByTestId('becomes');
+  const write = async (value) => {
+    await page.locator('.cm-content').click();
+    await page.keyboard.press('Control+A');
+    await page.keyboard.insertText(value);
+  };
+  await page.getByText('can be run').waitFor();
+  assert.equal(await becomes.count(), 0);
+  await write(named('known'));
+  await becomes.getByText('There is a definition known already. This registers a new revision of it; greets stays as it is.', { exact: true }).waitFor();
+  await write(named('other-name'));
+  await becomes.getByText('This registers a new definition, other-name; greets stays as it is.', { exact: true }).waitFor();
+  await page.getByRole('button', { name: 'Register' }).click();
+  await page.waitForURL(/#\/definitions\/other-name/);
+  assert.equal((await server.ask('GET', '/api/v1/definitions/greets')).revisions.length, 1);
+  // A new text may have the name of a definition, too.
+  await page.goto(`${server.url}/#/definitions?new=1`);
+  await page.getByText('can be run').waitFor();
+  await write(named('known'));
+  await becomes.getByText('There is a definition known already. This registers a new revision of it.', { exact: true }).waitFor();
+  // Chromium keeps the style of text that is replaced in an attribute, which the policy blocks.
+  page.complaints = page.complaints.filter((it) => !it.startsWith('Applying inline style'));
   calm(page);
   await page.done();
 });

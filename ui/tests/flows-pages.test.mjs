@@ -31,6 +31,12 @@ test('a start form keeps the lines of a text, sends a text that was emptied, and
     await page.getByLabel('long').waitFor();
   };
   await form();
+  // A name of a label that comes twice is refused: one of the values would be lost.
+  await page.getByText('Labels and start time').click();
+  await page.getByLabel('Labels (name=value').fill('team=blue,team=red');
+  await page.getByRole('button', { name: 'Start the run' }).click();
+  await page.getByRole('dialog').getByRole('alert').getByText('team is there twice. A run has one value for each label').waitFor();
+  await page.getByLabel('Labels (name=value').fill('team=blue');
   assert.equal(await page.getByLabel('long').inputValue(), 'line one\nline two');
   await page.getByLabel('long').press('Control+End');
   await page.keyboard.type('!');
@@ -303,6 +309,7 @@ test('names may have every letter there is: definitions, steps, labels, business
   // A label as it is shown is looked for as a label, and so is one that is clicked.
   await page.goto(`${own.url}/#/runs`);
   await page.getByLabel('Search runs').fill('Größe=XL 🚚');
+  await page.getByLabel('Search runs').press('Enter');
   await page.waitForURL(/labels=/);
   await only(keyed);
   await page.goto(`${own.url}/#/runs?businessKey=${encodeURIComponent('Müller & Söhne 🚚')}`);

@@ -115,6 +115,8 @@ test('a cancel lists what stays as it is, and the undo can be stopped with open 
   const page = await open(server, `#/runs/${run}`);
   await page.getByRole('button', { name: 'Cancel' }).click();
   const preview = page.getByTestId('undo-preview');
+  // What is read at once is not waited for: the list comes after the dialog.
+  await preview.waitFor();
   assert.deepEqual(await preview.locator('ol li').allTextContents(), ['ship', 'reserve']);
   assert.deepEqual(await page.getByTestId('stays').locator('li').allTextContents(), ['build']);
   await page.getByRole('button', { name: 'Cancel and undo' }).click();

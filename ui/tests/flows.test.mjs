@@ -100,6 +100,8 @@ test('the slider goes to any event, and every view shows that moment', async () 
   await server.until(run, (it) => it.ext.waitsFor.some((reason) => reason.kind === 'outside'));
   const page = await open(server, `#/runs/${run}`);
   await page.locator('[data-step=hotel][data-word=Succeeded]').waitFor();
+  // The snapshot is there before the log, without which the slider has one place only.
+  await page.locator('input[type=range]:not([max="1"])').waitFor();
   await page.getByLabel('Travel in time to an event').fill('6');
   await page.waitForURL(/at=6/);
   await page.locator('[data-step=flight][data-word=Succeeded]').waitFor();
@@ -107,6 +109,12 @@ test('the slider goes to any event, and every view shows that moment', async () 
   await page.getByRole('tab', { name: 'Events' }).click();
   await page.locator('[data-list]').getByText('StepCompleted').first().waitFor();
   assert.equal(await page.locator('#tab-panel [data-list] button').count(), 6);
+  // The way back leads to now, whatever was passed on the way.
+  await page.getByLabel('Travel in time to an event').fill('4');
+  await page.waitForURL(/at=4/);
+  await page.goBack();
+  await page.waitForURL((it) => it.hash === `#/runs/${run}`);
+  await page.locator('[data-step=hotel][data-word=Succeeded]').waitFor();
   // The address alone leads to the same moment.
   const other = await open(server, `#/runs/${run}?at=6`);
   await other.locator('[data-step=hotel][data-word=Pending]').waitFor();

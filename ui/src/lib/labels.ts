@@ -9,12 +9,28 @@ export function labelIn(text: string): string | undefined {
   return found ? labelText(found[1]!, found[2]!) : undefined;
 }
 
-/** The labels of a text `name=value, …`, with commas in values as the filter writes them. Throws if a part is no label. */
+/** The labels of a filter, one by one, each as the filter writes it. */
+export const labelsIn = (filter: string) => filter.split(/(?<!\\),/).map((it) => it.trim()).filter(Boolean);
+
+/** A label of a filter as people read it. */
+export const shownLabel = (label: string) => label.replace(/\\([\\,])/g, '$1');
+
+/** A filter with one more label. A run has one value for a name: another value takes the place of the one before. */
+export function withLabel(filter: string, label: string): string {
+  const name = (it: string) => it.split('=')[0];
+  return [...labelsIn(filter).filter((it) => name(it) !== name(label)), label].join(',');
+}
+
+/** The labels of a text `name=value, …`, with commas in values as the filter writes them. Throws if a part is no label, or if
+ * a name comes twice: a run would have the last of its values alone. */
 export function pairsOf(text: string): [string, string][] {
-  const parts = text.split(/(?<!\\),/).map((it) => it.trim().replace(/\\([\\,])/g, '$1')).filter(Boolean);
-  return parts.map((part) => {
+  const names = new Set<string>();
+  return labelsIn(text).map(shownLabel).map((part) => {
     const cut = part.indexOf('=');
     if (cut < 1) throw new Error(`Labels: write ${part} as name=value.`);
-    return [part.slice(0, cut).trim(), part.slice(cut + 1).trim()];
+    const name = part.slice(0, cut).trim();
+    if (names.has(name)) throw new Error(`Labels: ${name} is there twice. A run has one value for each label: keep one of them.`);
+    names.add(name);
+    return [name, part.slice(cut + 1).trim()];
   });
 }

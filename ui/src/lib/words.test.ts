@@ -68,6 +68,8 @@ describe('what is said beside a word', () => {
     expect(waitLook({ kind: 'timer' })).toEqual({ tone: 'wait', icon: 'clock' });
     expect(waitLook({ kind: 'task' })?.icon).toBe('queue');
     expect(waitWord({ kind: 'task' })).toBe('waits for a worker');
+    expect(waitLook({ kind: 'ctx' })).toEqual({ tone: 'wait', icon: 'warning' });
+    expect(waitWord({ kind: 'ctx' })).toBe('not admitted yet');
     expect(waitLook(undefined)).toBeUndefined();
   });
   it('has one word for what was undone, whoever says it', () => {

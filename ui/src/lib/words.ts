@@ -90,6 +90,8 @@ interface Waits {
 export function waitLook(reason: Waits | undefined): Look | undefined {
   if (!reason) return undefined;
   if (reason.needs?.need === 'approval' || reason.needs?.need === 'completion') return look('wait', 'hand');
+  // Held back by its admission rules, until a variable changes.
+  if (reason.kind === 'ctx') return look('wait', 'warning');
   // Work that nobody executes: also where the word of the language is still `running`.
   if (reason.kind === 'task' && !reason.until) return look('ready', 'queue');
   if (reason.needs?.need === 'event' || reason.kind === 'timer' || (reason.kind === 'task' && reason.until)) return look('wait', 'clock');
@@ -109,6 +111,7 @@ export function waitWord(reason: Waits | undefined): string | undefined {
       return 'held';
   }
   if (reason?.kind === 'task') return reason.until ? 'waits for its next attempt' : 'waits for a worker';
+  if (reason?.kind === 'ctx') return 'not admitted yet';
   return reason?.kind === 'timer' ? 'waits for a time' : undefined;
 }
 
