@@ -74,12 +74,23 @@ impl Ticks {
 
     /// Pauses the schedule: every second between the first and the last due time has one run, and there are no others.
     fn judge(mut self, server: &TestServer) {
-        let (status, _) = asked(server.post("/api/v1/schedules/ticks/pause", &json!({})));
-        assert_eq!(status, 200);
-        let ask = || asked(server.get("/api/v1/schedules/ticks")).1;
-        let last = until(ask, |it| {
-            it["waiting"].as_array().is_some_and(Vec::is_empty)
-        });
+        let steer = |how: &str| {
+            let path = format!("/api/v1/schedules/ticks/{how}");
+            assert_eq!(asked(server.post(&path, &json!({}))).0, 200);
+        };
+        let until_paused = Instant::now() + PATIENCE;
+        let last = loop {
+            steer("pause");
+            std::thread::sleep(Duration::from_millis(500));
+            let seen = asked(server.get("/api/v1/schedules/ticks")).1;
+            if seen["waiting"].as_array().is_some_and(Vec::is_empty) {
+                break seen;
+            }
+            // A run that was decided on when the pause came waits until the schedule goes on.
+            assert!(Instant::now() < until_paused, "{seen:#}");
+            steer("resume");
+            std::thread::sleep(Duration::from_millis(250));
+        };
         assert_eq!(last["missedTotal"], 0, "{last:#}");
         self.look(server);
         let dues: Vec<i64> = self.0.keys().copied().collect();
