@@ -5111,7 +5111,7 @@ export interface components {
         };
         /** @description A source as it is now. */
         SourceView: {
-            /** @description The address, without user and query. */
+            /** @description The address, without user and options; what names the place at the broker is kept. */
             address: string;
             changedAt: string;
             /** @description Who has changed the source last, and when. */

@@ -150,7 +150,7 @@ fn all(
     }
     if !servers.is_empty() {
         sinks::check(programs, &mut servers, amount.events, folder)?;
-        if let Some(nats) = servers.iter().find(|it| it.kind == Kind::Nats) {
+        if let Some(nats) = servers.iter_mut().find(|it| it.kind == Kind::Nats) {
             sinks::too_large(programs, nats, folder).context("a message that is too large")?;
         }
         sources::check(programs, &mut servers, amount, folder)?;

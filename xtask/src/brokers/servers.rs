@@ -15,8 +15,6 @@ use std::time::{Duration, Instant};
 /// How long a broker may take to listen.
 const START: Duration = Duration::from_secs(90);
 const SNOWFLAKE: &str = include_str!("snowflake_api.py");
-/// The largest message that NATS takes here, in bytes: less than an event may have.
-pub(super) const NATS_TAKES: usize = 32 * 1024;
 /// The libraries of Kafka come from Maven.
 const KAFKA_POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>servers</groupId><artifactId>kafka</artifactId><version>1</version><dependencies>
@@ -86,10 +84,7 @@ impl Server {
     fn prepare(&self, repo: &Repo) -> Result<()> {
         match self.kind {
             Kind::Redis => Ok(()),
-            Kind::Nats => Ok(fs::write(
-                self.folder.join("nats.conf"),
-                format!("max_payload: {NATS_TAKES}\n"),
-            )?),
+            Kind::Nats => self.nats_takes(1024 * 1024),
             Kind::Amqp => Ok(fs::write(self.folder.join("plugins"), "[].\n")?),
             Kind::Snowflake => Ok(fs::write(self.folder.join("api.py"), SNOWFLAKE)?),
             Kind::Kafka => {
@@ -117,6 +112,12 @@ impl Server {
                 quiet(&mut format)
             }
         }
+    }
+
+    /// Sets the largest message that NATS takes from its next start on, in bytes.
+    pub(super) fn nats_takes(&self, bytes: usize) -> Result<()> {
+        let settings = format!("max_payload: {bytes}\n");
+        Ok(fs::write(self.folder.join("nats.conf"), settings)?)
     }
 
     fn java(&self, repo: &Repo) -> Command {
