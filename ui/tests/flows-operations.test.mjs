@@ -132,6 +132,8 @@ test('a preview says which runs would refuse and why, before anything happens', 
   const refusals = page.getByTestId('bulk-refusal');
   assert.equal(await refusals.count(), 2);
   assert.match(await refusals.first().textContent(), /The run has ended.*RUN_TERMINAL/);
+  // What stays done, or is undone, is said before it happens.
+  assert.match(await page.getByTestId('bulk-undo').innerText(), /^Stays done although it has an undo: /);
   assert.equal((await own.ask('GET', `/api/v1/runs/${runs[2]}`)).status, 'RUNNING');
   await page.keyboard.press('Escape');
   await page.getByRole('button', { name: 'Retry', exact: true }).click();

@@ -39,7 +39,8 @@ test('an item of a loop has its own state and its output, in the words of the la
   const page = await open(server, `#/runs/${run}?step=${encodeURIComponent('each[0]')}`);
   const panel = page.getByTestId('step');
   await panel.getByText('item 0 of').waitFor();
-  assert.equal(await panel.locator('[data-word]').first().getAttribute('data-word'), own);
+  // The state of an item is in the log, which is still on its way.
+  await panel.locator(`[data-word="${own}"]`).first().waitFor();
   await panel.getByTitle(/^each\[3\]: failed/).click();
   await panel.getByText('three is too many').waitFor();
   assert.equal(await panel.locator('[data-word]').first().getAttribute('data-word'), 'failed');

@@ -38,7 +38,6 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
             return Ok(());
         }
     };
-    repo.cargo_output(&["build", "-q", "--locked", "-p", "stepwell"])?;
     let folder = std::env::temp_dir().join(format!("stepwell-api-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let outcome = fuzz(&program, repo, &folder, examples);
@@ -47,8 +46,8 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 }
 
 fn fuzz(program: &Path, repo: &Repo, folder: &Path, examples: &str) -> Result<()> {
-    let program_of_server = repo.root.join("target/debug/stepwell");
-    let server = Served::start(&program_of_server, folder, &[])?;
+    let program_of_server = repo.program()?;
+    let server = Served::start(program_of_server, folder, &[])?;
     let document = format!("{}/api/openapi.json", server.url);
     let status = Command::new(program)
         .args(["run", &document, "--phases", "coverage,fuzzing"])

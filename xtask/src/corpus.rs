@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub(crate) const HELP: &str = "\
 Run `stepwell check -o json` on real files kept beside the checkout.
@@ -42,10 +43,10 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
     if files.is_empty() {
         bail!("the corpus at {PLACE} holds no playbook and no plan");
     }
-    repo.cargo_output(&["build", "-q", "--locked", "-p", "stepwell"])?;
+    let program = repo.program()?;
     let mut bad = 0;
     for file in &files {
-        bad += usize::from(!check(repo, file));
+        bad += usize::from(!check(program, file));
     }
     if bad > 0 {
         bail!("{bad} of {} corpus files have errors", files.len());
@@ -55,9 +56,9 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 }
 
 /// Checks one file, prints the outcome, and says whether it is free of errors.
-fn check(repo: &Repo, file: &Path) -> bool {
+fn check(program: &Path, file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    match ask(repo, file) {
+    match ask(program, file) {
         Ok(verdict) => {
             let word = if verdict.errors.is_empty() {
                 "ok"
@@ -77,10 +78,9 @@ fn check(repo: &Repo, file: &Path) -> bool {
     }
 }
 
-fn ask(repo: &Repo, file: &Path) -> Result<Verdict> {
+fn ask(program: &Path, file: &Path) -> Result<Verdict> {
     // The exit code says only whether there were problems; the answer itself says which.
-    let output = repo
-        .cargo(&["run", "-q", "--locked", "-p", "stepwell", "--"])
+    let output = Command::new(program)
         .args(["check", "-o", "json"])
         .arg(file)
         .output()

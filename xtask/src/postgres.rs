@@ -48,7 +48,11 @@ pub(crate) fn test(repo: &Repo, args: &[String]) -> Result<()> {
     if std::env::var_os(THREADS).is_none() {
         command.env(THREADS, threads().to_string());
     }
-    with_server(command)
+    with_server(command)?;
+    if args.is_empty() {
+        repo.knows_program();
+    }
+    Ok(())
 }
 
 /// How many tests of a binary run at the same time.

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Folders that are never part of the project, for the walk used where git is missing.
 const NOT_OURS: &[&str] = &[
@@ -23,6 +24,8 @@ const NOT_OURS: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct Repo {
     pub(crate) root: PathBuf,
+    /// The debug build of `stepwell` that this process has made.
+    built: OnceLock<PathBuf>,
 }
 
 impl Repo {
@@ -37,7 +40,29 @@ impl Repo {
         if !root.join("Cargo.toml").is_file() {
             bail!("{} is not the workspace root", root.display());
         }
-        Ok(Self { root })
+        Ok(Self::at(root))
+    }
+
+    /// The workspace at this place.
+    pub(crate) fn at(root: PathBuf) -> Self {
+        let built = OnceLock::new();
+        Self { root, built }
+    }
+
+    /// The debug build of `stepwell`, made once.
+    pub(crate) fn program(&self) -> Result<&Path> {
+        if self.built.get().is_none() {
+            self.cargo_output(&["build", "-q", "--locked", "-p", "stepwell"])?;
+            self.knows_program();
+        }
+        self.built.get().map(PathBuf::as_path).context("not built")
+    }
+
+    /// Remembers that the tests of the whole workspace have built the program: another build would only be one with other
+    /// features of dependencies, which takes a minute and more.
+    pub(crate) fn knows_program(&self) {
+        self.built
+            .get_or_init(|| self.root.join("target/debug/stepwell"));
     }
 
     /// A file's text, by its path from the root.

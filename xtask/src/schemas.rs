@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 pub(crate) const HELP: &str = "\
 Write schemas/ from the types, or check that it is up to date.
@@ -40,10 +41,9 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 
 fn compare(repo: &Repo, scratch: &Path, check: bool) -> Result<()> {
     let target = scratch.to_string_lossy();
-    let args = ["run", "-q", "--locked", "-p", "stepwell", "--"];
-    let status = repo
-        .cargo(&args)
+    let status = Command::new(repo.program()?)
         .args(["schema", "--all", &target])
+        .current_dir(&repo.root)
         .status()
         .context("cannot run stepwell")?;
     if !status.success() {

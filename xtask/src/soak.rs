@@ -109,11 +109,10 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 
 /// Builds the `stepwell` of this repository.
 fn built(repo: &Repo, profile: &str) -> Result<PathBuf> {
-    let mut words = vec!["build", "-q", "--locked", "-p", "stepwell"];
-    if profile == "release" {
-        words.push("--release");
+    if profile != "release" {
+        return repo.program().map(Path::to_owned);
     }
-    repo.cargo_output(&words)?;
+    repo.cargo_output(&["build", "-q", "--locked", "-p", "stepwell", "--release"])?;
     Ok(repo.root.join("target").join(profile).join("stepwell"))
 }
 

@@ -71,22 +71,6 @@ enum Profile {
     Release,
 }
 
-impl Profile {
-    fn flag(self) -> Option<&'static str> {
-        match self {
-            Profile::Debug => None,
-            Profile::Release => Some("--release"),
-        }
-    }
-
-    fn folder(self) -> &'static str {
-        match self {
-            Profile::Debug => "debug",
-            Profile::Release => "release",
-        }
-    }
-}
-
 type Files = BTreeMap<String, Vec<u8>>;
 
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
@@ -207,16 +191,14 @@ impl<'a> Ui<'a> {
     fn node(&self, args: &[&str], chromium: &Path, profile: Profile) -> Result<()> {
         let server = match std::env::var_os("STEPWELL_BIN") {
             Some(server) => PathBuf::from(server),
-            None => {
-                let mut build = vec!["build", "-q", "--locked", "-p", "stepwell"];
-                build.extend(profile.flag());
-                self.repo.cargo_output(&build)?;
-                self.repo
-                    .root
-                    .join("target")
-                    .join(profile.folder())
-                    .join("stepwell")
-            }
+            None => match profile {
+                Profile::Debug => self.repo.program()?.to_owned(),
+                Profile::Release => {
+                    let build = ["build", "-q", "--locked", "-p", "stepwell", "--release"];
+                    self.repo.cargo_output(&build)?;
+                    self.repo.root.join("target/release/stepwell")
+                }
+            },
         };
         println!("+ node {}", args.join(" "));
         let status = Command::new("node")

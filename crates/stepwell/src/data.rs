@@ -1,7 +1,6 @@
 //! The locations of artifacts and step logs. The command and the embedded engine use the same rules.
 
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 use stepwell_stores::Address;
 use stepwell_worker::artifacts::{ArtifactError, Artifacts};
@@ -23,35 +22,32 @@ impl Data {
     /// Opens artifacts and logs; folders are created with the first write. The location of artifacts is
     /// `artifacts`, else the environment variable, else a folder next to the store.
     pub fn open(address: &Address, artifacts: Option<&str>) -> Result<Data, ArtifactError> {
-        let folder = folder(address);
         let set = || std::env::var(VARIABLE).ok().filter(|it| !it.is_empty());
         let url = artifacts.map(str::to_owned).or_else(set);
-        let url = match (url, address) {
+        let folder = folder(address);
+        let url = match (url, &folder) {
             (Some(url), _) => url,
-            (None, Address::Memory) => "memory:".to_owned(),
-            (None, _) => folder.join("artifacts").to_string_lossy().into_owned(),
+            (None, None) => "memory:".to_owned(),
+            (None, Some(folder)) => folder.join("artifacts").to_string_lossy().into_owned(),
         };
         let artifacts = Artifacts::open(&url)?;
-        let logs = Logs::beside(&folder, &artifacts);
+        let logs = match folder {
+            Some(folder) => Logs::beside(&folder, &artifacts),
+            None => Logs::temporary(),
+        };
         Ok(Data { artifacts, logs })
     }
 }
 
-/// The folder for the files that belong to a store.
-fn folder(address: &Address) -> PathBuf {
+/// The folder for the files that belong to a store; a memory store has none, as it is lost at the end of the process.
+fn folder(address: &Address) -> Option<PathBuf> {
     match address {
         Address::Sqlite(path) => match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-            _ => PathBuf::from("."),
+            Some(folder) if !folder.as_os_str().is_empty() => Some(folder.to_owned()),
+            _ => Some(PathBuf::from(".")),
         },
-        // A memory store is lost at the end of the process; its logs are temporary files. Others can write to that
-        // folder too, so nobody can know the name before.
-        Address::Memory => {
-            static NAME: LazyLock<String> =
-                LazyLock::new(|| format!("stepwell-{}", uuid::Uuid::now_v7()));
-            std::env::temp_dir().join(&*NAME)
-        }
-        Address::Postgres { .. } => Path::new(".stepwell").to_owned(),
+        Address::Memory => None,
+        Address::Postgres { .. } => Some(Path::new(".stepwell").to_owned()),
     }
 }
 
@@ -61,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_store_without_a_folder_in_its_name_is_in_the_current_one() {
-        let of = |path: &str| folder(&Address::Sqlite(path.into()));
+        let of = |path: &str| folder(&Address::Sqlite(path.into())).unwrap();
         assert_eq!(of("x.db"), Path::new("."));
         assert_eq!(of("data/x.db"), Path::new("data"));
         assert_eq!(of("/x.db"), Path::new("/"));

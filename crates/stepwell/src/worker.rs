@@ -112,8 +112,7 @@ async fn work(args: &WorkerArgs, connection: Connection, stop: Arc<Notify>) -> R
         None => Artifacts::carried(Arc::new(ThroughServer::new(&connection, &given))),
     };
     // Lines go to the server; what is written here is only on its way.
-    let folder = std::env::temp_dir().join(format!("stepwell-worker-{}", uuid::Uuid::now_v7()));
-    let logs = Logs::open(&folder);
+    let logs = Logs::temporary();
     let (sent_lines, asked) = SentLines::new();
     let forwarding = tokio::spawn(tools::forward(
         logs.subscribe(),
@@ -156,8 +155,6 @@ async fn work(args: &WorkerArgs, connection: Connection, stop: Arc<Notify>) -> R
     // The last lines have a moment to arrive.
     tokio::time::sleep(Duration::from_millis(200)).await;
     forwarding.abort();
-    // Nothing may have been written.
-    let _ = std::fs::remove_dir_all(&folder);
     Ok(ended?)
 }
 

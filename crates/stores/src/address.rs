@@ -12,6 +12,9 @@ use crate::sqlite::{Mode, SqliteOptions, SqliteStore};
 pub const FORMS: &str = "sqlite:PATH (or only PATH), \
      postgresql://USER:PASSWORD@HOST:PORT/DATABASE[?schema=NAME&sslmode=…], or memory:";
 
+/// The words before the colon of an address.
+const KINDS: [&str; 4] = ["memory", "sqlite", "postgres", "postgresql"];
+
 /// How a process uses a store. PostgreSQL serves any number of processes, so there a mode only says whether the tables
 /// may be created and migrated; the memory store always belongs to its own process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +58,10 @@ impl Address {
             _ => ("", text),
         };
         match scheme {
+            // Who writes this rarely means a file; one of this name is written as ./memory.
+            "" if KINDS.contains(&text) => Err(bad(format!(
+                "{text:?} is a kind of store without its address, and a file of that name is written as ./{text}"
+            ))),
             "" | "sqlite" => {
                 // `sqlite://PATH`, as others write it, means the same.
                 let path = rest.strip_prefix("//").filter(|_| scheme == "sqlite");
@@ -154,6 +161,7 @@ mod tests {
         assert_eq!(Address::parse("sqlite:///a.db").unwrap(), sqlite("/a.db"));
         assert_eq!(Address::parse("./a:b.db").unwrap(), sqlite("./a:b.db"));
         assert_eq!(Address::parse("a.db").unwrap(), sqlite("a.db"));
+        assert_eq!(Address::parse("./memory").unwrap(), sqlite("./memory"));
         assert_eq!(Address::parse("memory:").unwrap(), Address::Memory);
         let postgres = Address::Postgres {
             url: "postgres://u@h/d?connect_timeout=3".into(),
@@ -173,7 +181,15 @@ mod tests {
 
     #[test]
     fn a_wrong_address_says_what_the_forms_are() {
-        for wrong in ["", "sqlite:", "mysql://x", "memory:x", "postgres:x"] {
+        for wrong in [
+            "",
+            "sqlite:",
+            "mysql://x",
+            "memory:x",
+            "memory",
+            "postgres",
+            "postgres:x",
+        ] {
             let error = Address::parse(wrong).unwrap_err();
             assert_eq!(error.kind, StoreErrorKind::Unusable, "{wrong}");
             assert!(error.message.contains("sqlite:PATH"), "{error}");

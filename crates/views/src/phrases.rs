@@ -5,7 +5,7 @@ use stepwell_engine::run_id_for;
 use stepwell_kernel::decide::duties;
 use stepwell_kernel::event::{Loss, StepError, WaitKind};
 use stepwell_kernel::plan::{Duty, Plan, RunPolicy, Step, StepRef};
-use stepwell_kernel::state::{LoopState, State, StepRun, WaitState};
+use stepwell_kernel::state::{LoopState, State, Status, StepRun, WaitState};
 use stepwell_kernel::time::Time;
 
 use crate::duration;
@@ -30,6 +30,34 @@ pub fn attempt_of(step: &Step, run: &StepRun) -> String {
 /// Which attempt comes next.
 pub fn next_attempt_of(step: &Step, run: &StepRun) -> String {
     attempt(run.tries() + 1, step.retry.max_executions)
+}
+
+/// Why a step that has failed was not tried again although its retry policy allows several attempts; none for other steps.
+pub fn not_retried(step: &Step, run: &StepRun) -> Option<String> {
+    let has_failed = matches!(run.status(), Status::Failed | Status::Held);
+    let error = run.error().filter(|_| has_failed)?;
+    let retry = &step.retry;
+    if retry.max_executions <= 1 {
+        return None;
+    }
+    let class = error.class.name();
+    let why = if run.tries() >= retry.max_executions {
+        format!("all {} attempts are used", retry.max_executions)
+    } else if step.at_most_once {
+        "the step runs at most once".to_owned()
+    } else if !retry.covers(error.class) {
+        let covered: Vec<&str> = retry.classes.iter().map(|it| it.name()).collect();
+        match covered.is_empty() {
+            true => "its retry policy is for no class of errors".to_owned(),
+            false => format!(
+                "its retry policy is for errors of the class {}, and this one is of the class {class}",
+                covered.join(", ")
+            ),
+        }
+    } else {
+        "the work said that another attempt does not help, or the run was about to end".to_owned()
+    };
+    Some(why)
 }
 
 /// `lost 2 times with its worker`; none for a step-run that was never lost.

@@ -109,6 +109,8 @@ pub struct VisitRow {
     /// The output; null if there is none yet.
     pub output: Json,
     pub error: Option<StepError>,
+    /// Why a failed step was not tried again although its retry policy allows several attempts; null otherwise.
+    pub not_retried: Option<String>,
     /// Whether it is not known if the work was done.
     pub outcome_unknown: bool,
     /// The items of a loop; null if the step has no loop.

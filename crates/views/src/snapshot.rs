@@ -17,7 +17,7 @@ use crate::run_ext::{
 };
 use crate::stuck::{End, stuck};
 use crate::why::{self, WorkName};
-use crate::{RunView, child_id, people};
+use crate::{RunView, child_id, people, phrases};
 
 /// What stands in the place of a secret.
 const MASK: &str = "***";
@@ -247,6 +247,7 @@ fn step(plan: &Plan, state: &State, at: StepRef, visit: Option<&Visit>) -> Visit
             .map(|it| Json::clone(it))
             .unwrap_or_default(),
         error: run.and_then(|run| run.error()).cloned(),
+        not_retried: run.and_then(|run| phrases::not_retried(plan.step(at.step), run)),
         outcome_unknown: run.is_some_and(|run| run.unknown()),
         items,
         compensation: run.map(|run| compensation(run.compensation())),

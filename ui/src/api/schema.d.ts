@@ -1770,6 +1770,16 @@ export interface components {
             undo?: components["schemas"]["RestOfUndo"] | null;
             /** @description A dry run did not try this run, because the runs before took too long. */
             untried?: boolean;
+            wouldUndo?: components["schemas"]["BulkUndo"] | null;
+        };
+        /** @description The completed steps of a run that a cancel would, or could, undo. */
+        BulkUndo: {
+            /** @description How many completed steps have an effect outside of the run and no undo. */
+            cannotUndo: number;
+            /** @description How many steps a cancel with undo undoes; a cancel without it leaves them as they are. */
+            count: number;
+            /** @description The first of them, in the order of the undo. */
+            steps: string[];
         };
         /** @description A run that a worker asks for in the middle of its work. */
         CalledRun: {
@@ -6888,6 +6898,8 @@ export interface components {
              * @description How many executions were lost with their workers.
              */
             losses: number;
+            /** @description Why a failed step was not tried again although its retry policy allows several attempts; null otherwise. */
+            notRetried: string | null;
             /** @description Whether it is not known if the work was done. */
             outcomeUnknown: boolean;
             /** @description The output; null if there is none yet. */

@@ -50,9 +50,7 @@ impl<'a> Trial<'a> {
     /// must pass.
     pub(crate) fn prepare(repo: &'a Repo, mutants: &[Mutant]) -> Result<Trial<'a>> {
         let folder = repo.root.join("target/mutants");
-        let copy = Repo {
-            root: folder.join("checkout"),
-        };
+        let copy = Repo::at(folder.join("checkout"));
         bring_up_to_date(repo, &copy)?;
         let on_postgres = mutants
             .iter()
@@ -325,9 +323,7 @@ mod tests {
     #[test]
     fn a_copy_is_brought_up_to_date_and_loses_what_is_gone() {
         let folder = std::env::temp_dir().join(format!("xtask-copy-{}", std::process::id()));
-        let [repo, copy] = ["from", "to"].map(|it| Repo {
-            root: folder.join(it),
-        });
+        let [repo, copy] = ["from", "to"].map(|it| Repo::at(folder.join(it)));
         fs::create_dir_all(repo.root.join("src")).unwrap();
         fs::write(repo.root.join("src/a.rs"), "1").unwrap();
         fs::write(repo.root.join("b.rs"), "1").unwrap();

@@ -37,7 +37,7 @@ impl Sandbox {
     /// Builds the binary and copies the files.
     pub(super) fn open(repo: &Repo, files: &[PathBuf]) -> Result<Sandbox> {
         let sandbox = Sandbox {
-            binary: build(repo)?,
+            binary: repo.program()?.to_owned(),
             folder: fresh_folder()?,
             stub: Stub::start()?,
             cluster: postgres::private()?,
@@ -323,26 +323,6 @@ fn finish(mut command: Command, home: &Path) -> Result<(ExitStatus, String, Stri
         thread::sleep(Duration::from_millis(10));
     };
     Ok((exit, fs::read_to_string(out)?, fs::read_to_string(err)?))
-}
-
-/// Builds the binary and says where it is.
-fn build(repo: &Repo) -> Result<PathBuf> {
-    let words = [
-        "build",
-        "-q",
-        "--locked",
-        "-p",
-        "stepwell",
-        "--message-format=json",
-    ];
-    let said = repo.cargo_output(&words)?;
-    let messages = said
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let built = messages
-        .filter(|it| it["target"]["name"] == "stepwell")
-        .find_map(|it| it["executable"].as_str().map(PathBuf::from));
-    built.context("cargo does not say where it put the binary")
 }
 
 fn fresh_folder() -> Result<PathBuf> {

@@ -19,7 +19,9 @@ use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
 use stepwell_views::RunView;
 use stepwell_views::allowed::refusal;
+use stepwell_views::run_ext::UndoPreview;
 use stepwell_views::stuck::open_steps;
+use stepwell_views::undo;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -34,6 +36,8 @@ use crate::problem::ApiProblem;
 
 /// The most runs of one request.
 const MAX_RUNS: usize = 1_000;
+/// The most steps of a run that are named.
+const NAMED_STEPS: usize = 5;
 /// How long a dry run tries runs: each is read from its log.
 const TRY_OUT: Duration = Duration::from_secs(5);
 
@@ -121,6 +125,35 @@ struct BulkAnswer {
     runs: Vec<BulkRow>,
 }
 
+/// The completed steps of a run that a cancel would, or could, undo.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct BulkUndo {
+    /// How many steps a cancel with undo undoes; a cancel without it leaves them as they are.
+    count: usize,
+    /// The first of them, in the order of the undo.
+    steps: Vec<String>,
+    /// How many completed steps have an effect outside of the run and no undo.
+    cannot_undo: usize,
+}
+
+impl BulkUndo {
+    fn of(view: &RunView) -> BulkUndo {
+        let UndoPreview {
+            mut undo,
+            cannot_undo,
+            ..
+        } = undo::preview(view);
+        let count = undo.len();
+        undo.truncate(NAMED_STEPS);
+        BulkUndo {
+            count,
+            steps: undo,
+            cannot_undo: cannot_undo.len(),
+        }
+    }
+}
+
 /// What becomes of the undo of a run that is undoing its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -140,6 +173,9 @@ struct BulkRow {
     /// For a cancel of a run that is undoing its steps: what becomes of the rest of the undo.
     #[serde(skip_serializing_if = "Option::is_none")]
     undo: Option<RestOfUndo>,
+    /// In a dry run of a cancel: the completed steps that it would, or could, undo.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_undo: Option<BulkUndo>,
     /// Why the action was refused for this run, or would be in a dry run; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<ApiProblem>,
@@ -250,11 +286,14 @@ async fn bulk(
     .into_iter();
     let mut rows = Vec::new();
     for run in runs {
-        let mut untried = false;
+        let (mut untried, mut would_undo) = (false, None);
         // Who loses the right in the middle does nothing more to the runs that are left.
         let problem = match (body.dry_run, lost.check()) {
             (true, _) => match tried.next() {
-                Some(problem) => problem,
+                Some(tried) => {
+                    would_undo = tried.would_undo;
+                    tried.problem
+                }
                 None => {
                     untried = true;
                     None
@@ -279,6 +318,7 @@ async fn bulk(
             plan_id: run.plan_id,
             status: run.head.status,
             undo,
+            would_undo,
             problem,
             untried,
         });
@@ -296,12 +336,18 @@ async fn bulk(
     }))
 }
 
-/// Why each run would refuse; shorter than the list of runs if that takes too long. Nothing is changed.
+/// What an action would do to a run.
+struct TriedRun {
+    problem: Option<ApiProblem>,
+    would_undo: Option<BulkUndo>,
+}
+
+/// What each run would do; shorter than the list of runs if that takes too long. Nothing is changed.
 async fn try_out(
     app: &App,
     runs: &[RunSummary],
     orders: &Orders,
-) -> Result<Vec<Option<ApiProblem>>, ApiProblem> {
+) -> Result<Vec<TriedRun>, ApiProblem> {
     let ids: Vec<String> = runs.iter().map(|run| run.run_id.clone()).collect();
     let (orders, now) = (orders.clone(), app.now());
     app.ask(move |store| {
@@ -314,8 +360,11 @@ async fn try_out(
                 break;
             }
             tried.push(match RunView::read(store, id) {
-                Ok(view) => orders.refused(&view, &env),
-                Err(error) => Some(error.into()),
+                Ok(view) => orders.try_on(&view, &env),
+                Err(error) => TriedRun {
+                    problem: Some(error.into()),
+                    would_undo: None,
+                },
             });
         }
         Ok::<_, ApiProblem>(tried)
@@ -430,6 +479,17 @@ impl Orders {
                 "no step of the run has failed and is held",
             )),
             false => Ok(commands),
+        }
+    }
+
+    /// What a run would do.
+    fn try_on(&self, view: &RunView, env: &Env) -> TriedRun {
+        let problem = self.refused(view, env);
+        let cancels = matches!(self.action, BulkAction::Cancel | BulkAction::CancelAndUndo);
+        let would_undo = (cancels && problem.is_none()).then(|| BulkUndo::of(view));
+        TriedRun {
+            problem,
+            would_undo,
         }
     }
 

@@ -74,6 +74,22 @@ workflow:
 ";
 
 #[test]
+fn the_logs_of_a_memory_store_are_gone_with_it() {
+    let test_store = TestStore::sqlite("memory-logs");
+    let file = test_store.file("talk.yaml", TALK);
+    let temporary = tempfile::tempdir().unwrap();
+    let ran = Command::new(env!("CARGO_BIN_EXE_stepwell"))
+        .args(["run", &file, "--store", "memory:"])
+        .env("TMPDIR", temporary.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(ran.stdout).unwrap();
+    assert!(ran.status.success(), "{said}");
+    assert!(said.contains("to the log"), "{said}");
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_link_in_the_place_of_a_log_is_not_followed() {
     let test_store = TestStore::sqlite("linked-log");
     let file = test_store.file("talk.yaml", TALK);

@@ -1,7 +1,7 @@
 //! Stores that cannot be used: the exit code, and a message that says what to do.
 
-use super::stepwell;
 use super::test_store::TestStore;
+use super::{stepwell, stepwell_in};
 
 const SAGA: &str = "examples/actions/order-saga.yaml";
 const MOCK: [&str; 2] = ["--engine", "mock"];
@@ -126,6 +126,20 @@ fn a_wrong_address_says_what_the_forms_are() {
     let call = stepwell(&["runs", "list", "--store", "mysql://x"]);
     assert_eq!(call.code, 1);
     assert!(call.err.contains("sqlite:PATH"), "{}", call.err);
+}
+
+#[test]
+fn a_kind_of_store_is_no_name_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["memory", "sqlite", "postgres"] {
+        let call = stepwell_in(folder.path(), &["db", "migrate", "--store", kind]);
+        assert_eq!(call.code, 1, "{}{}", call.out, call.err);
+        let file = format!("written as ./{kind}");
+        for text in ["STORE_UNUSABLE", &file, "memory:"] {
+            assert!(call.err.contains(text), "{}", call.err);
+        }
+        assert!(!folder.path().join(kind).exists());
+    }
 }
 
 #[test]

@@ -468,7 +468,15 @@ fn a_bulk_cancel_leaves_out_runs_that_are_undoing_unless_that_is_said() {
             "{row}"
         );
         assert_eq!(other["undo"], Json::Null, "{other}");
+        // What has an undo is named before anybody decides, whichever cancel it is.
+        let would = json!({ "count": 1, "steps": ["reserve"], "cannotUndo": 0 });
+        assert_eq!(
+            (&other["wouldUndo"], &row["wouldUndo"]),
+            (&would, &Json::Null)
+        );
     }
+    let (_, _, other) = bulk(json!({ "action": "pause", "all": true }));
+    assert_eq!(other["wouldUndo"], Json::Null, "{other}");
     let abandon = json!({ "action": "cancel", "all": true, "abandonUndo": true });
     let (left_out, row, _) = bulk(abandon);
     assert_eq!(
@@ -502,4 +510,28 @@ fn a_bulk_cancel_leaves_out_runs_that_are_undoing_unless_that_is_said() {
     );
     std::fs::write(server.folder.path().join("go"), "").unwrap();
     server.wait_for(&undoing, |seen| seen["status"] == "CANCELLED");
+}
+
+#[test]
+fn a_failed_step_says_why_it_was_not_tried_again() {
+    let server = TestServer::start();
+    let not_retried = |policy: &str| {
+        let tool = "{kind: shell, cmds: ['exit 2']}";
+        let text = format!(
+            "{{schemaVersion: 1, workflowId: fails, workspaceId: w, name: F, version: 1, active: true, executionTier: Auto, \
+              actions: [{{actionId: go, order: 1, portFamily: x, operation: 'a:b', retryPolicy: {{{policy}}}, tool: {tool}}}]}}"
+        );
+        let run = server.start_run(&text, &json!({}));
+        let seen = server.wait_for(&run, |seen| seen["status"] == "FAILED");
+        seen["ext"]["steps"][0]["notRetried"].clone()
+    };
+    assert_eq!(not_retried("maxAttempts: 1"), Json::Null);
+    let all = "maxAttempts: 2, initialBackoffMs: 1, retryableErrors: [external, unknown]";
+    assert_eq!(not_retried(all), "all 2 attempts are used");
+    let other = not_retried("maxAttempts: 2, retryableErrors: [timeout]");
+    let other = other.as_str().unwrap_or_default();
+    assert!(
+        other.contains("of the class timeout, and this one"),
+        "{other}"
+    );
 }

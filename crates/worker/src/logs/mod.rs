@@ -43,29 +43,55 @@ pub struct Logs {
 #[derive(Debug)]
 struct LogsShared {
     folder: PathBuf,
+    _temporary: Option<TemporaryFolder>,
     artifacts: Option<Artifacts>,
     watched: broadcast::Sender<Arc<LogEntry>>,
     /// To the thread that takes buffers to their files; it starts with the first log.
     flushing: OnceLock<mpsc::Sender<Weak<LogWriter>>>,
 }
 
+/// A folder that is removed when this value is dropped.
+#[derive(Debug)]
+struct TemporaryFolder(PathBuf);
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // Nothing may have been written.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 impl Logs {
     /// Logs in the folder `logs` of this folder. Nothing is made before something is said.
     pub fn open(folder: impl AsRef<Path>) -> Logs {
-        Logs::with(folder.as_ref(), None)
+        Logs::within(folder.as_ref(), None, None)
     }
 
     /// Logs in the folder `logs` of this folder; where artifacts are kept in a bucket, finished logs
     /// are uploaded there too, and read from there on other machines.
     pub fn beside(folder: impl AsRef<Path>, artifacts: &Artifacts) -> Logs {
         let is_remote = artifacts.folder().is_none();
-        Logs::with(folder.as_ref(), is_remote.then(|| artifacts.clone()))
+        Logs::within(folder.as_ref(), is_remote.then(|| artifacts.clone()), None)
     }
 
-    fn with(folder: &Path, artifacts: Option<Artifacts>) -> Logs {
+    /// Logs that nobody needs after this process, in a temporary folder that is removed with the last clone of them.
+    /// Others can write where it is too, so nobody can know its name before.
+    #[must_use]
+    pub fn temporary() -> Logs {
+        let name = format!("stepwell-logs-{}", uuid::Uuid::now_v7());
+        let folder = std::env::temp_dir().join(name);
+        Logs::within(&folder, None, Some(TemporaryFolder(folder.clone())))
+    }
+
+    fn within(
+        folder: &Path,
+        artifacts: Option<Artifacts>,
+        temporary: Option<TemporaryFolder>,
+    ) -> Logs {
         Logs {
             shared: Arc::new(LogsShared {
                 folder: folder.join("logs"),
+                _temporary: temporary,
                 artifacts,
                 watched: broadcast::Sender::new(WATCHED),
                 flushing: OnceLock::new(),
