@@ -126,7 +126,12 @@ test('a step of a large graph is found by its name or state with the keyboard, i
     const [own, all] = [await node.boundingBox(), await page.getByTestId('graph').boundingBox()];
     return { x: own.x - all.x, y: own.y - all.y };
   };
-  const before = await place();
+  // It is still being brought into sight.
+  let before;
+  do {
+    before = await place();
+    await page.waitForTimeout(300);
+  } while (JSON.stringify(before) !== JSON.stringify(await place()));
   await page.keyboard.press('Enter');
   await page.keyboard.press('[');
   await page.waitForURL(/at=\d+/);

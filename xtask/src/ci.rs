@@ -17,7 +17,7 @@ All checks of a change, in order; stops at the first failure.
 
 Usage: cargo xtask ci [--servers] [--list] [--from STEP]
 
-  --servers    the checks with brokers, Temporal and Conductor instead, which are real servers here
+  --servers    a minute of load and the checks with brokers, Temporal and Conductor instead, which are real servers here
   --list       list the steps and their commands, run nothing
   --from STEP  start at a step, to continue after a fix
 
@@ -77,10 +77,6 @@ const STEPS: &[Step] = &[
         work: Work::Task(api::run, &[]),
     },
     Step {
-        name: "soak",
-        work: Work::Task(soak::run, &["--minutes", "1", "--rate", "10"]),
-    },
-    Step {
         name: "ui",
         work: Work::Task(ui::run, &["--check"]),
     },
@@ -97,10 +93,6 @@ const STEPS: &[Step] = &[
         work: Work::Task(mutants::run, &["--check"]),
     },
     Step {
-        name: "benches",
-        work: Work::Cargo(&["check", "--workspace", "--benches", "--locked"]),
-    },
-    Step {
         name: "corpus",
         work: Work::Task(corpus::run, &[]),
     },
@@ -110,8 +102,12 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// The checks with servers of others: brokers, Temporal and Conductor.
+/// A minute of load, and the checks with servers of others: brokers, Temporal and Conductor.
 const SERVERS: &[Step] = &[
+    Step {
+        name: "soak",
+        work: Work::Task(soak::run, &["--minutes", "1", "--rate", "10"]),
+    },
     Step {
         name: "brokers",
         work: Work::Task(brokers::run, &["--quick"]),

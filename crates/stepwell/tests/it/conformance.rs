@@ -12,7 +12,7 @@ static ONE_KIT: Mutex<()> = Mutex::new(());
 /// Plays scenarios and expects all of them to be as wanted.
 fn play(args: &[&str]) -> serde_json::Value {
     let _alone = ONE_KIT.lock().unwrap_or_else(PoisonError::into_inner);
-    let call = stepwell(&[&["conformance", "--json", "-", "--jobs", "4"], args].concat());
+    let call = stepwell(&[&["conformance", "--json", "-", "--jobs", "8"], args].concat());
     let results: serde_json::Value =
         serde_json::from_str(&call.out).unwrap_or_else(|error| panic!("{error}: {call:?}"));
     let failed: Vec<String> = results["scenarios"]
