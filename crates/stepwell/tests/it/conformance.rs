@@ -2,16 +2,11 @@
 
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use super::{root, stepwell};
 
-/// Each kit plays several scenarios at a time; two kits at once would only wait for each other.
-static ONE_KIT: Mutex<()> = Mutex::new(());
-
 /// Plays scenarios and expects all of them to be as wanted.
 fn play(args: &[&str]) -> serde_json::Value {
-    let _alone = ONE_KIT.lock().unwrap_or_else(PoisonError::into_inner);
     let call = stepwell(&[&["conformance", "--json", "-", "--jobs", "8"], args].concat());
     let results: serde_json::Value =
         serde_json::from_str(&call.out).unwrap_or_else(|error| panic!("{error}: {call:?}"));
@@ -37,18 +32,23 @@ fn passed(results: &serde_json::Value, column: &str) -> usize {
     scenarios.iter().filter(of).count()
 }
 
+/// One kit after the other, in one test: each plays several scenarios at a time, and tests that wait for each other
+/// would hold the threads of all other tests.
 #[test]
-fn all_scenarios_are_as_wanted_on_memory_sqlite_and_the_mock_engine() {
+fn all_scenarios_are_as_wanted_on_every_column_of_this_machine() {
     let results = play(&[]);
     for column in ["memory", "sqlite", "mock"] {
         assert!(passed(&results, column) > 0, "{column}");
     }
-}
-
-#[test]
-fn all_scenarios_are_as_wanted_through_a_server() {
     let results = play(&["--server"]);
     assert!(passed(&results, "server") > 100, "{results:#}");
+    let url = std::env::var("STEPWELL_TEST_POSTGRES").unwrap_or_else(|_| {
+        panic!(
+            "STEPWELL_TEST_POSTGRES is not set: run `cargo xtask test`, which starts a PostgreSQL"
+        )
+    });
+    let results = play(&["--store", &format!("postgres:{url}")]);
+    assert!(passed(&results, "postgres") > 0);
 }
 
 #[test]
@@ -61,17 +61,6 @@ fn scenarios_with_handlers_are_played_where_the_program_is_built() {
     }
     let results = play(&["L9", "--store", "sqlite"]);
     assert_eq!(passed(&results, "sqlite"), 1);
-}
-
-#[test]
-fn all_scenarios_are_as_wanted_on_postgresql() {
-    let url = std::env::var("STEPWELL_TEST_POSTGRES").unwrap_or_else(|_| {
-        panic!(
-            "STEPWELL_TEST_POSTGRES is not set: run `cargo xtask test`, which starts a PostgreSQL"
-        )
-    });
-    let results = play(&["--store", &format!("postgres:{url}")]);
-    assert!(passed(&results, "postgres") > 0);
 }
 
 /// Plays one scenario file on SQLite.
