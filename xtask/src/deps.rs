@@ -83,6 +83,8 @@ impl Program {
             .args([OsString::from("--root"), folder.clone().into()])
             .args(["--version", self.version, self.name])
             .env("CARGO_TARGET_DIR", folder.join("build"))
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .env("CARGO_INCREMENTAL", "0")
             .status()
             .context("cannot run cargo install")?;
         if !status.success() {

@@ -284,7 +284,7 @@ fn headers(acts_as: &ActsAs, has_token: bool) -> Result<HeaderMap, ClientError> 
         if let Some(value) = value
             && (!has_token || name == "stepwell-tenant")
         {
-            let value = HeaderValue::from_str(value);
+            let value = HeaderValue::from_bytes(value.as_bytes());
             let value = value.map_err(|_| ClientError::Name(name.to_owned()))?;
             headers.insert(name, value);
         }

@@ -1,4 +1,5 @@
 // Requests to the server. The types come from its OpenAPI document (`npm run types`).
+import { asHeader } from '../lib/names';
 import type { components, paths } from './schema';
 
 export type Schemas = components['schemas'];
@@ -43,7 +44,7 @@ export const base = new URL('.', location.href.split('#')[0]).href;
 export function headers(): Record<string, string> {
   const found: Record<string, string> = {};
   if (identity.csrf) found['x-stepwell-csrf'] = identity.csrf;
-  if (identity.actor) found['stepwell-actor'] = identity.actor;
+  if (identity.actor) found['stepwell-actor'] = asHeader(identity.actor);
   if (identity.role) found['stepwell-role'] = identity.role;
   return found;
 }

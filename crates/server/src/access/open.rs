@@ -61,12 +61,14 @@ fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, ApiProblem> {
             false => Ok(None),
         };
     };
-    let value = value.to_str().unwrap_or_default().trim();
+    // Names are UTF-8, as everywhere else: people are called Zoë and 李雷, too.
+    let value = std::str::from_utf8(value.as_bytes()).map(str::trim);
+    let value = value.unwrap_or_default();
     let seen = !value.chars().any(|c| c.is_control() || is_unseen(c));
     match (1..=MAX_NAME).contains(&value.chars().count()) && seen {
         true => Ok(Some(value.to_owned())),
         false => Err(ApiProblem::bad_request(format!(
-            "the header {name} has 1 to {MAX_NAME} visible characters"
+            "the header {name} has 1 to {MAX_NAME} visible characters in UTF-8"
         ))),
     }
 }
@@ -132,6 +134,21 @@ mod tests {
             "[::2]:1",
         ] {
             assert!(!is_loopback(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn names_are_utf_8() {
+        let named = |bytes: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACTOR, HeaderValue::from_bytes(bytes).unwrap());
+            text(&headers, ACTOR)
+        };
+        for name in ["ada", "Zoë Müller", "李雷"] {
+            assert_eq!(named(name.as_bytes()).unwrap().as_deref(), Some(name));
+        }
+        for bad in [&b"Zo\xeb"[..], "a\u{200b}".as_bytes(), b" "] {
+            assert!(named(bad).is_err(), "{bad:?}");
         }
     }
 

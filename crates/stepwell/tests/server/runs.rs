@@ -104,7 +104,7 @@ fn a_person_completes_a_step_and_the_second_answer_is_the_first() {
         let request = server.post(&path, &json!({ "outcome": outcome, "notes": "fine" }));
         asked(
             request
-                .header("stepwell-actor", "ada")
+                .header("stepwell-actor", "Zoë 李雷".as_bytes())
                 .header("stepwell-role", role),
         )
     };
@@ -129,7 +129,7 @@ fn a_person_completes_a_step_and_the_second_answer_is_the_first() {
         "{other}"
     );
     let ended = server.wait_for(&run, |seen| seen["status"] == "COMPLETED");
-    assert_eq!(ended["ext"]["answers"][0]["by"], "ada", "{ended}");
+    assert_eq!(ended["ext"]["answers"][0]["by"], "Zoë 李雷", "{ended}");
 }
 
 #[test]
